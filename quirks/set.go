@@ -1,0 +1,286 @@
+package quirks
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Set is an indexed collection of entries. It is safe for concurrent use.
+type Set struct {
+	Version Version
+	slots   []slot // sorted by id
+	byID    map[string]int
+	index   map[string]*bucket // by identity space
+	mu      sync.Mutex         // guards slots[i].entry and faults
+	faults  []Fault
+}
+
+// slot is an entry, or a file of which only the index rows are known yet.
+type slot struct {
+	id    string
+	entry *Entry
+	tried bool // parsing it was tried
+	fsys  fs.FS
+	file  string
+}
+
+// bucket holds the index rows of one identity space by the first byte that a
+// device string must have; rows that start with a wildcard are in first[0].
+type bucket struct {
+	first [256][]indexKey
+}
+
+type indexKey struct {
+	slot    int
+	pattern Pattern
+}
+
+// Version is the database's version and serial, which only grows.
+type Version struct {
+	Version string // YYYY.MM.DD.N
+	Serial  int
+}
+
+// Len returns the number of entries.
+func (s *Set) Len() int { return len(s.slots) }
+
+// IDs returns all ids, sorted.
+func (s *Set) IDs() []string {
+	ids := make([]string, len(s.slots))
+	for i := range s.slots {
+		ids[i] = s.slots[i].id
+	}
+	return ids
+}
+
+// Entry returns the entry of that id, or by one of its former names.
+func (s *Set) Entry(id string) (*Entry, bool) {
+	if i, ok := s.byID[id]; ok {
+		e := s.load(i)
+		return e, e != nil
+	}
+	for i := range s.slots {
+		if e := s.load(i); e != nil && slices.Contains(e.Aliases, id) {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// Entries returns all entries by id; files that do not parse are left out and
+// are among Faults.
+func (s *Set) Entries() []*Entry {
+	entries := make([]*Entry, 0, len(s.slots))
+	for i := range s.slots {
+		if e := s.load(i); e != nil {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// Faults returns what could not be loaded, at load or since.
+func (s *Set) Faults() []Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.faults)
+}
+
+// load parses a slot on first use.
+func (s *Set) load(i int) *Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl := &s.slots[i]
+	if sl.entry == nil && !sl.tried {
+		e, faults := parseFile(sl.fsys, sl.file)
+		sl.entry, sl.tried = e, true
+		s.faults = append(s.faults, faults...)
+	}
+	return sl.entry
+}
+
+// Match returns the entries that apply to the subject or may, by id; those
+// that do not are left out.
+func (s *Set) Match(sub *Subject) []Match {
+	var out []Match
+	for _, i := range s.candidates(sub) {
+		e := s.load(i)
+		if e == nil {
+			continue
+		}
+		if m := e.Match(sub); m.Truth != False {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// candidates returns the slots whose index rows do not rule the subject out,
+// in order.
+func (s *Set) candidates(sub *Subject) []int {
+	var hit []int
+	ask := func(space, first string, known bool, truth func(Pattern) Truth) {
+		b := s.index[space]
+		if b == nil {
+			return
+		}
+		scan := func(keys []indexKey) {
+			for _, k := range keys {
+				if truth(k.pattern) != False {
+					hit = append(hit, k.slot)
+				}
+			}
+		}
+		if !known {
+			for c := range b.first {
+				scan(b.first[c])
+			}
+			return
+		}
+		scan(b.first[0])
+		if first != "" && first[0] != 0 {
+			scan(b.first[first[0]])
+		}
+	}
+	always := func(Pattern) Truth { return Unknown }
+	if v := sub.ataView(); v.space != False {
+		switch {
+		case v.wholeModel.Known:
+			ask("ata", v.wholeModel.trimmed(), true, v.modelTruth)
+		case v.modelCut:
+			ask("ata", v.product.trimmed(), true, v.modelTruth)
+		default:
+			ask("ata", "", false, always)
+		}
+	}
+	if id := sub.scsiView(); id.Vendor.Known {
+		v := id.Vendor.trimmed()
+		ask("scsi", v, true, func(p Pattern) Truth { return truthOf(p.Match(v)) })
+	} else if t, _, _ := sub.spaceTruth("scsi", id.Product.Known); t != False {
+		ask("scsi", "", false, always)
+	}
+	if sub.Device.Space == "nvme" && sub.Device.Model.Known {
+		m := sub.Device.Model.trimmed()
+		ask("nvme", m, true, func(p Pattern) Truth { return truthOf(p.Match(m)) })
+	} else if t, _, _ := sub.spaceTruth("nvme", sub.Device.Space == "nvme"); t != False {
+		ask("nvme", "", false, always)
+	}
+	ask("any", "", false, always)
+	slices.Sort(hit)
+	return slices.Compact(hit)
+}
+
+// indexRow is one line of index.tsv: an entry can concern only subjects whose
+// name in the space the pattern does not rule out. Space any concerns all.
+type indexRow struct {
+	Space, Pattern string
+}
+
+// indexRows derives an entry's rows from its arms.
+func (e *Entry) indexRows() []indexRow {
+	var rows []indexRow
+	add := func(space string, p Patterns) {
+		if len(p) == 0 {
+			rows = append(rows, indexRow{space, "*"})
+		}
+		for _, pat := range p {
+			rows = append(rows, indexRow{space, pat.text})
+		}
+	}
+	for i := range e.Where.Any {
+		switch d := e.Where.Any[i].Device; {
+		case d == nil:
+			rows = append(rows, indexRow{"any", "*"})
+		case d.Space == "scsi":
+			add("scsi", d.Vendor)
+		case d.Space == "ata" || d.Space == "nvme":
+			add(d.Space, d.Model)
+		default:
+			rows = append(rows, indexRow{"any", "*"})
+		}
+	}
+	slices.SortFunc(rows, func(a, b indexRow) int {
+		if c := strings.Compare(a.Space, b.Space); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Pattern, b.Pattern)
+	})
+	return slices.Compact(rows)
+}
+
+// newSet indexes slots; rows gives each slot's index rows.
+func newSet(slots []slot, rows map[string][]indexRow) (*Set, error) {
+	slices.SortFunc(slots, func(a, b slot) int { return strings.Compare(a.id, b.id) })
+	s := &Set{slots: slots, byID: make(map[string]int, len(slots)), index: map[string]*bucket{}}
+	for i, sl := range slots {
+		if _, dup := s.byID[sl.id]; dup {
+			return nil, fmt.Errorf("id %s appears twice", sl.id)
+		}
+		s.byID[sl.id] = i
+		for _, r := range rows[sl.id] {
+			b := s.index[r.Space]
+			if b == nil {
+				b = &bucket{}
+				s.index[r.Space] = b
+			}
+			p, err := CompilePattern(r.Pattern)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", sl.id, err)
+			}
+			var first byte
+			if len(p.toks) > 0 && p.toks[0].kind == tokByte {
+				first = p.toks[0].b
+			}
+			b.first[first] = append(b.first[first], indexKey{i, p})
+		}
+	}
+	return s, nil
+}
+
+// Merge returns the set with over's entries added; an entry of the same id
+// replaces the one below it. Both stay as they are.
+func (s *Set) Merge(over *Set) (*Set, error) {
+	rows := map[string][]indexRow{}
+	var slots []slot
+	take := func(from *Set, skip map[string]int) {
+		from.mu.Lock()
+		defer from.mu.Unlock()
+		for i, sl := range from.slots {
+			if _, replaced := skip[sl.id]; replaced {
+				continue
+			}
+			for space, b := range from.index {
+				for _, keys := range b.first {
+					for _, k := range keys {
+						if k.slot == i {
+							rows[sl.id] = append(rows[sl.id], indexRow{space, k.pattern.text})
+						}
+					}
+				}
+			}
+			slots = append(slots, sl)
+		}
+	}
+	take(s, over.byID)
+	take(over, nil)
+	out, err := newSet(slots, rows)
+	if err != nil {
+		return nil, err
+	}
+	out.Version = s.Version
+	out.faults = append(s.Faults(), over.Faults()...)
+	return out, nil
+}
+
+// Text returns the file of an entry as it was written.
+func (s *Set) Text(id string) ([]byte, error) {
+	e, ok := s.Entry(id)
+	if !ok {
+		return nil, fmt.Errorf("no entry %q", id)
+	}
+	i := s.byID[e.ID]
+	return readBounded(s.slots[i].fsys, s.slots[i].file)
+}
