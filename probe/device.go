@@ -1,0 +1,569 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/quirkcheck/quirkcheck/probe/ata"
+	"github.com/quirkcheck/quirkcheck/probe/scsi"
+)
+
+// Device is one block device as the machine shows it.
+type Device struct {
+	Name      string // sysfs name: sda, nvme0n1
+	SysPath   string // folder of the block device, relative to the root
+	Kind      string // disk, optical, tape, loop, ram, dm, md, network, other
+	Transport string // as lsblk's TRAN: sata, sas, usb, nvme, ...; "" unknown
+	// Path is how commands reach it: libata, sat-firmware, scsi, usb-storage,
+	// uas, sbp2, nvme-pci, nvme-fabrics, virtio-blk, mmc, other; "nvme" where
+	// PCI and fabrics could not be told apart.
+	Path string
+
+	// INQUIRY strings with their padding; kernel-cleaned (SPC-6, standard
+	// INQUIRY data).
+	Vendor, Product, Revision Value[string]
+	// ATA IDENTIFY DEVICE strings in full, trimmed (ACS-4).
+	ATAModel, ATAFirmware Value[string]
+	// NVMe Identify Controller MN and FR, trimmed, and the subsystem's NQN.
+	NVMeModel, NVMeFirmware, NVMeNQN Value[string]
+	// USB is the nearest USB ancestor: vid, pid, bcd, manufacturer, product,
+	// speed, max_power; nil where there is none.
+	USB map[string]string
+	// Adapter of the nearest PCI ancestor or SCSI host.
+	Adapter Adapter
+
+	// BlockLimits is VPD page B0h (SBC-4, Block Limits VPD page).
+	BlockLimits Value[scsi.BlockLimits]
+	// Pages holds the VPD pages sysfs keeps, raw, by page code.
+	Pages map[byte]Value[[]byte]
+	// Blacklist holds the flags the kernel's SCSI device list gives it.
+	Blacklist Value[[]string]
+
+	Members []string // slaves: what it is made of
+	Holders []string // what is made of it
+	Notes   []Note
+
+	attrs     []attr
+	devPath   string // folder of the device below the block device
+	hostAttrs map[string]Value[string]
+}
+
+// Adapter is where the device hangs.
+type Adapter struct {
+	PCI      string // vvvv:dddd:ssss:ssss, "" for none
+	Class    string // six hex digits
+	Revision string // two hex digits
+	Driver   string // ahci, mpt3sas, virtio_scsi
+	Host     string // SCSI host: host0
+	ATAPort  string // number of the libata port, as the kernel's log counts them
+	Known    bool   // an adapter was looked for; empty fields are then known to be empty
+	SysPath  string // folder of the PCI function
+}
+
+// attr is one attribute, at its index in attributes.
+type attr struct {
+	text  string
+	state State
+	err   error
+}
+
+// attribute is one file read of every device. Its name is relative to the
+// block device's folder; scsi_disk/ stands for device/scsi_disk/H:C:T:L/.
+type attribute struct {
+	name string
+	scsi bool // only below a SCSI device
+}
+
+// attributes are all knobs of schema/knobs.yaml that sysfs shows on a device
+// (a test compares the two) and what identifies it.
+var attributes = []attribute{
+	{name: "size"}, {name: "dev"}, {name: "ro"}, {name: "removable"}, {name: "hidden"}, {name: "diskseq"},
+	{name: "queue/atomic_write_max_bytes"},
+	{name: "queue/chunk_sectors"},
+	{name: "queue/discard_granularity"},
+	{name: "queue/discard_max_bytes"},
+	{name: "queue/discard_max_hw_bytes"},
+	{name: "queue/dma_alignment"},
+	{name: "queue/fua"},
+	{name: "queue/io_timeout"},
+	{name: "queue/logical_block_size"},
+	{name: "queue/max_hw_sectors_kb"},
+	{name: "queue/max_sectors_kb"},
+	{name: "queue/max_segment_size"},
+	{name: "queue/max_segments"},
+	{name: "queue/minimum_io_size"},
+	{name: "queue/nomerges"},
+	{name: "queue/nr_requests"},
+	{name: "queue/optimal_io_size"},
+	{name: "queue/physical_block_size"},
+	{name: "queue/read_ahead_kb"},
+	{name: "queue/rotational"},
+	{name: "queue/scheduler"},
+	{name: "queue/virt_boundary_mask"},
+	{name: "queue/write_cache"},
+	{name: "queue/write_same_max_bytes"},
+	{name: "queue/write_zeroes_max_bytes"},
+	{name: "queue/zoned"},
+	{name: "device/eh_timeout", scsi: true},
+	{name: "device/power/control", scsi: true},
+	{name: "device/queue_depth", scsi: true},
+	{name: "device/timeout", scsi: true},
+	{name: "scsi_disk/FUA", scsi: true},
+	{name: "scsi_disk/cache_type", scsi: true},
+	{name: "scsi_disk/max_write_same_blocks", scsi: true},
+	{name: "scsi_disk/protection_mode", scsi: true},
+	{name: "scsi_disk/protection_type", scsi: true},
+	{name: "scsi_disk/provisioning_mode", scsi: true},
+	{name: "scsi_disk/zeroing_mode", scsi: true},
+}
+
+var attrIndex = func() map[string]int {
+	m := make(map[string]int, len(attributes))
+	for i, a := range attributes {
+		m[a.name] = i
+	}
+	return m
+}()
+
+// Attributes lists the attribute files read of every device, relative to the
+// block device's folder.
+func Attributes() []string {
+	names := make([]string, len(attributes))
+	for i, a := range attributes {
+		names[i] = a.name
+	}
+	return names
+}
+
+// Attr returns an attribute of the list Attributes as text without the final
+// newline.
+func (d *Device) Attr(name string) Value[string] {
+	if v, ok := d.hostAttrs[name]; ok {
+		return v
+	}
+	i, ok := attrIndex[name]
+	if !ok || i >= len(d.attrs) {
+		return Value[string]{}
+	}
+	a := d.attrs[i]
+	return Value[string]{V: a.text, State: a.state, Err: a.err, Source: d.source(name)}
+}
+
+// DevicePath is the folder that the block device's "device" link leads to,
+// relative to the root; "" where there is none.
+func (d *Device) DevicePath() string { return d.devPath }
+
+func (d *Device) source(name string) string {
+	if rest, ok := strings.CutPrefix(name, "scsi_disk/"); ok {
+		return d.devPath + "/scsi_disk/" + path.Base(d.devPath) + "/" + rest
+	}
+	if rest, ok := strings.CutPrefix(name, "device/"); ok && d.devPath != "" {
+		return d.devPath + "/" + rest
+	}
+	return d.SysPath + "/" + name
+}
+
+// Text returns an attribute's text where it is known. It is Attr for callers
+// that do not ask where a value came from.
+func (d *Device) Text(name string) (text string, ok bool) {
+	if v, isHost := d.hostAttrs[name]; isHost {
+		return v.V, v.Ok()
+	}
+	i, ok := attrIndex[name]
+	if !ok || i >= len(d.attrs) || d.attrs[i].state != Known {
+		return "", false
+	}
+	return d.attrs[i].text, true
+}
+
+// Uint returns an attribute as a number; text that is none is Unreadable.
+func (d *Device) Uint(name string) Value[uint64] {
+	s := d.Attr(name)
+	v := Value[uint64]{State: s.State, Source: s.Source, Err: s.Err}
+	if s.Ok() {
+		if n, err := parseUint(s.V); err != nil {
+			v.State, v.Err = Unreadable, err
+		} else {
+			v.V = n
+		}
+	}
+	return v
+}
+
+// SizeBytes returns the capacity in bytes (sysfs counts 512-byte sectors
+// whatever the block size).
+func (d *Device) SizeBytes() Value[uint64] {
+	v := d.Uint("size")
+	if v.Ok() && v.V > 1<<55 {
+		v.State, v.Err = Unreadable, fmt.Errorf("%d sectors is no capacity", v.V)
+		return v
+	}
+	v.V *= 512
+	return v
+}
+
+// IdentityPartial reports that an ATA device shows only its cut SCSI strings.
+func (d *Device) IdentityPartial() bool {
+	return d.vendorATA() && !(d.ATAModel.Ok() && d.ATAFirmware.Ok())
+}
+
+func (d *Device) vendorATA() bool {
+	return d.Vendor.Ok() && strings.TrimRight(d.Vendor.V, " \x00") == "ATA"
+}
+
+func (d *Device) note(what string, state State, why, source string) {
+	d.Notes = append(d.Notes, Note{What: what, State: state, Why: why, Source: source})
+}
+
+// readDevice fills d from its open folder.
+func (r *reader) readDevice(d *Device, block dir) {
+	var below dir // the SCSI device, NVMe controller or virtio device
+	if target, err := block.readLink("device"); err == nil {
+		p, err := linkTo(d.SysPath, target)
+		if err == nil {
+			below, err = openDir(r.fsys, p)
+		}
+		if err != nil {
+			d.note("device", stateOf(err), err.Error(), path.Join(d.SysPath, "device"))
+		} else {
+			d.devPath = p
+			defer below.close()
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		d.note("device", Unreadable, err.Error(), path.Join(d.SysPath, "device"))
+	}
+	isSCSI := below != nil && reHCTL.MatchString(path.Base(d.devPath))
+	d.attrs = make([]attr, len(attributes))
+	for i, a := range attributes {
+		switch {
+		case a.scsi && !isSCSI:
+			d.attrs[i].state = Absent
+		case !a.scsi:
+			d.attrs[i] = readAttr(block, a.name)
+		default:
+			name := a.name
+			if rest, ok := strings.CutPrefix(name, "scsi_disk/"); ok {
+				if d.Kind != "disk" {
+					d.attrs[i].state = Absent
+					continue
+				}
+				name = "scsi_disk/" + path.Base(d.devPath) + "/" + rest
+			} else {
+				name = strings.TrimPrefix(name, "device/")
+			}
+			d.attrs[i] = readAttr(below, name)
+		}
+	}
+	d.Members = sortedNames(block, "slaves")
+	d.Holders = sortedNames(block, "holders")
+	switch hardware := d.Kind == "disk" || d.Kind == "optical"; {
+	case below != nil:
+		d.hang(r.ancestry(d.devPath))
+	case hardware && !strings.HasPrefix(d.SysPath, "sys/devices/virtual/"): // a partial tree
+		d.hang(r.ancestry(path.Dir(d.SysPath)))
+	}
+	switch {
+	case isSCSI:
+		r.readSCSI(d, below)
+	case strings.HasPrefix(d.Name, "nvme"):
+		r.readNVMe(d, below)
+	case strings.HasPrefix(d.Name, "vd"):
+		d.Path, d.Transport = "virtio-blk", "virtio"
+	case strings.HasPrefix(d.Name, "mmcblk"):
+		d.Path, d.Transport = "mmc", "mmc"
+	case d.Kind != "disk":
+		d.Path = "other"
+	}
+	if r.udev {
+		r.readUdev(d)
+	}
+	if d.IdentityPartial() && d.Path != "" {
+		d.note("identity.ata", NotAsked,
+			"sysfs shows 16 of the model's 40 characters and 4 of the firmware's 8; as root, hdparm -I /dev/"+d.Name+" shows them all", d.source("device/model"))
+	}
+	for i, a := range attributes {
+		if d.attrs[i].state == Unreadable {
+			d.note(a.name, Unreadable, d.attrs[i].err.Error(), d.source(a.name))
+		}
+	}
+}
+
+func readAttr(at dir, name string) attr {
+	b, err := at.readFile(name)
+	if err != nil {
+		a := attr{state: stateOf(err)}
+		if a.state == Unreadable {
+			a.err = err
+		}
+		return a
+	}
+	return attr{state: Known, text: strings.TrimSuffix(string(b), "\n")}
+}
+
+func sortedNames(at dir, name string) []string {
+	names, err := at.list(name)
+	if err != nil || len(names) == 0 {
+		return nil
+	}
+	slices.SortFunc(names, compareNames)
+	return names
+}
+
+var reHCTL = regexp.MustCompile(`^\d+:\d+:\d+:\d+$`)
+
+// readText reads an identity attribute: the padding stays, the newline goes.
+func (d *Device) readText(at dir, name string) Value[string] {
+	b, err := at.readFile(name)
+	if err != nil {
+		return failed[string](err, d.devPath+"/"+name)
+	}
+	return known(strings.TrimSuffix(string(b), "\n"), d.devPath+"/"+name)
+}
+
+// vpdPages are the pages the kernel keeps in sysfs, by their file name there
+// (page 00h is vpd_pg0; scsi_sysfs.c names the others by their code).
+var vpdPages = []struct {
+	code byte
+	file string
+}{{0x00, "vpd_pg0"}, {0x80, "vpd_pg80"}, {0x83, "vpd_pg83"}, {0x89, "vpd_pg89"}, {0xb0, "vpd_pgb0"}, {0xb1, "vpd_pgb1"}, {0xb2, "vpd_pgb2"}}
+
+func (r *reader) readSCSI(d *Device, below dir) {
+	d.Vendor, d.Product, d.Revision = d.readText(below, "vendor"), d.readText(below, "model"), d.readText(below, "rev")
+	for _, v := range []struct {
+		what string
+		v    Value[string]
+	}{{"vendor", d.Vendor}, {"model", d.Product}, {"rev", d.Revision}} {
+		if v.v.State == Unreadable {
+			d.note("identity.scsi."+v.what, Unreadable, v.v.Err.Error(), v.v.Source)
+		}
+	}
+	if !d.Vendor.Ok() && !d.Product.Ok() {
+		r.inquiry(d, below)
+	}
+	if d.Path == "" {
+		d.Path = "scsi"
+		if d.vendorATA() {
+			d.Path = "sat-firmware"
+		}
+	}
+	list := d.readText(below, "blacklist")
+	if list.State == Unreadable {
+		d.note("blacklist", Unreadable, list.Err.Error(), list.Source)
+	}
+	d.Blacklist = Value[[]string]{State: list.State, Source: list.Source, Err: list.Err}
+	if list.Ok() {
+		d.Blacklist.V = strings.Fields(list.V)
+	}
+	d.readPages(below, r.avoid)
+	r.ataIdentity(d)
+}
+
+// inquiry takes the strings from the standard INQUIRY data where the kernel
+// shows those and not the single attributes.
+func (r *reader) inquiry(d *Device, below dir) {
+	b, err := below.readFile("inquiry")
+	source := path.Join(d.devPath, "inquiry")
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.note("inquiry", Unreadable, err.Error(), source)
+		}
+		return
+	}
+	inq, err := scsi.ParseInquiry(b)
+	if err != nil {
+		d.note("inquiry", Unreadable, err.Error(), source)
+		return
+	}
+	d.Vendor, d.Product, d.Revision = known(inq.Vendor, source), known(inq.Product, source), known(inq.Revision, source)
+}
+
+// readPages takes the VPD pages from sysfs. A page that is not there because
+// the kernel's own list or the database forbids it is not asked, which is
+// another fact than absent.
+func (d *Device) readPages(below dir, avoid func(*Device) []Avoided) {
+	d.Pages = make(map[byte]Value[[]byte], len(vpdPages))
+	var forbidden *Avoided
+	if d.Blacklist.Ok() && slices.Contains(d.Blacklist.V, "SKIP_VPD_PAGES") {
+		forbidden = &Avoided{Command: "vpd:*", Why: "the kernel's SCSI device list forbids VPD pages for this name (SKIP_VPD_PAGES)", Source: d.Blacklist.Source}
+	}
+	if avoid != nil && forbidden == nil {
+		for _, a := range avoid(d) {
+			if a.Command == "vpd:*" || a.Command == "inquiry-evpd" {
+				forbidden = &a
+				break
+			}
+		}
+	}
+	for _, p := range vpdPages {
+		source := d.devPath + "/" + p.file
+		b, err := below.readFile(p.file)
+		v := Value[[]byte]{V: bytes.Clone(b), State: stateOf(err), Source: source}
+		switch {
+		case v.State == Absent && forbidden != nil:
+			v.State = NotAsked
+		case v.State == Unreadable:
+			v.Err = err
+			d.note(fmt.Sprintf("vpd.%02x", p.code), Unreadable, err.Error(), source)
+		}
+		d.Pages[p.code] = v
+	}
+	if forbidden != nil && d.Pages[0xb0].State == NotAsked {
+		d.note("vpd", NotAsked, forbidden.Why, forbidden.Source)
+	}
+	b0 := d.Pages[0xb0]
+	d.BlockLimits = Value[scsi.BlockLimits]{State: b0.State, Source: b0.Source, Err: b0.Err}
+	if b0.State != Known {
+		return
+	}
+	lim, err := scsi.ParseBlockLimits(b0.V)
+	if err != nil {
+		d.BlockLimits.State, d.BlockLimits.Err = Unreadable, err
+		d.note("vpd.b0", Unreadable, err.Error(), b0.Source)
+		return
+	}
+	d.BlockLimits.V = lim
+	if lim.Truncated {
+		d.note("vpd.b0", Known, fmt.Sprintf("the page claims to be longer than the %d bytes that are there", len(b0.V)), b0.Source)
+	}
+}
+
+// ataIdentity finds the full IDENTIFY DEVICE strings: libata's own copy, else
+// the one inside VPD page 89h (SAT-4, ATA Information VPD page).
+func (r *reader) ataIdentity(d *Device) {
+	if !d.vendorATA() {
+		return
+	}
+	if data, source, ok := r.libataIdentify(d); ok {
+		d.identify(data, source)
+	}
+	page := d.Pages[0x89]
+	if d.ATAModel.Ok() || page.State != Known {
+		return
+	}
+	info, err := scsi.ParseATAInformation(page.V)
+	if err != nil {
+		d.note("vpd.89", Unreadable, err.Error(), page.Source)
+		return
+	}
+	if data, ok := info.Identify(); ok {
+		d.identify(data[:], page.Source)
+	}
+}
+
+func (d *Device) identify(data []byte, source string) {
+	id, err := ata.ParseIdentify(data)
+	if err != nil {
+		d.note("identity.ata", Unreadable, err.Error(), source)
+		return
+	}
+	d.ATAModel, d.ATAFirmware = known(id.Model, source), known(id.Firmware, source)
+}
+
+// libataIdentify reads ata_device's id attribute: 256 words in hex. The SCSI
+// channel is the port of a multiplier, the target the device on the link.
+func (r *reader) libataIdentify(d *Device) (data []byte, source string, ok bool) {
+	port, portPath := ataPort(d.devPath)
+	if port == "" {
+		return nil, "", false
+	}
+	hctl := strings.Split(path.Base(d.devPath), ":")
+	dev := "dev" + port + "." + hctl[2]
+	source = path.Join(portPath, "link"+port, dev, "ata_device", dev, "id")
+	if hctl[1] != "0" {
+		dev = "dev" + port + "." + hctl[1] + ".0"
+		source = path.Join(portPath, "link"+port+"."+hctl[1], dev, "ata_device", dev, "id")
+	}
+	text, err := r.root.readFile(source)
+	if err != nil {
+		return nil, "", false
+	}
+	words := strings.Fields(string(text))
+	if len(words) != 256 {
+		d.note("identity.ata", Unreadable, fmt.Sprintf("%d words, want 256", len(words)), source)
+		return nil, "", false
+	}
+	data = make([]byte, 512)
+	for i, w := range words {
+		b, err := hex.DecodeString(w)
+		if err != nil || len(b) != 2 {
+			d.note("identity.ata", Unreadable, fmt.Sprintf("word %d is %.10q", i, w), source)
+			return nil, "", false
+		}
+		data[2*i], data[2*i+1] = b[1], b[0]
+	}
+	return data, source, true
+}
+
+func (r *reader) readNVMe(d *Device, below dir) {
+	d.Transport, d.Path = "nvme", "nvme"
+	if below == nil {
+		if d.Adapter.PCI != "" {
+			d.Path = "nvme-pci"
+		}
+		return
+	}
+	trim := func(v Value[string]) Value[string] {
+		v.V = strings.Trim(v.V, " \x00")
+		return v
+	}
+	d.NVMeModel, d.NVMeFirmware = trim(d.readText(below, "model")), trim(d.readText(below, "firmware_rev"))
+	d.NVMeNQN = trim(d.readText(below, "subsysnqn"))
+	for _, v := range []struct {
+		what string
+		v    Value[string]
+	}{{"model", d.NVMeModel}, {"firmware", d.NVMeFirmware}} {
+		if v.v.State == Unreadable {
+			d.note("identity.nvme."+v.what, Unreadable, v.v.Err.Error(), v.v.Source)
+		}
+	}
+	transport := d.readText(below, "transport")
+	if transport.State == Absent { // a multipath head hangs on its subsystem
+		transport = r.subsystemTransport(d, below)
+	}
+	switch {
+	case transport.Ok() && transport.V == "pcie":
+		d.Path = "nvme-pci"
+	case transport.Ok():
+		d.Path = "nvme-fabrics"
+	case d.Adapter.PCI != "":
+		d.Path = "nvme-pci"
+	}
+}
+
+// subsystemTransport returns the transport that all controllers of a
+// subsystem share.
+func (r *reader) subsystemTransport(d *Device, below dir) Value[string] {
+	names, err := below.list(".")
+	if err != nil {
+		return Value[string]{}
+	}
+	var out Value[string]
+	for _, n := range names {
+		if !reNVMeCtrl.MatchString(n) {
+			continue
+		}
+		p, err := resolve(r.fsys, path.Join(d.devPath, n))
+		if err != nil {
+			continue
+		}
+		b, err := r.root.readFile(p + "/transport")
+		if err != nil {
+			return Value[string]{}
+		}
+		t := strings.TrimSpace(string(b))
+		if out.Ok() && out.V != t {
+			return Value[string]{}
+		}
+		out = known(t, p+"/transport")
+	}
+	return out
+}
+
+var reNVMeCtrl = regexp.MustCompile(`^nvme\d+$`)

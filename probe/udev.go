@@ -1,0 +1,105 @@
+package probe
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+)
+
+// readUdev takes the full ATA strings from the udev database where ata_id put
+// them (ID_ATA=1): also behind SAS HBAs and USB bridges. Where sysfs knows
+// better, or contradicts, udev's record is left alone and the contradiction
+// noted: a stale record belongs to another disk.
+func (r *reader) readUdev(d *Device) {
+	dev := d.Attr("dev")
+	if !dev.Ok() || d.Kind != "disk" {
+		return
+	}
+	source := "run/udev/data/b" + strings.TrimSpace(dev.V)
+	b, err := r.root.readFile(source)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.note("udev", Unreadable, err.Error(), source)
+		}
+		return
+	}
+	props := udevProperties(string(b))
+	if props["ID_ATA"] != "1" {
+		return
+	}
+	model := strings.TrimSpace(unescapeUdev(props["ID_MODEL_ENC"]))
+	if model == "" {
+		model = props["ID_MODEL"]
+	}
+	firmware := props["ID_REVISION"]
+	switch {
+	case d.ATAModel.Ok():
+		if !sameUdev(d.ATAModel.V, model) {
+			d.note("identity.ata", Known, "udev names the disk "+model+", the disk itself "+d.ATAModel.V+"; udev's record is not used", source)
+		}
+		return
+	case model == "":
+		return
+	case d.vendorATA() && !cutAgrees(model, d.Product.V):
+		d.note("identity.ata", Known, "udev names the disk "+model+", sysfs "+strings.TrimSpace(d.Product.V)+"; udev's record is not used", source)
+		return
+	}
+	d.ATAModel = known(model, source)
+	if firmware != "" {
+		d.ATAFirmware = known(firmware, source)
+	}
+}
+
+// udevProperties returns the E: lines of a record.
+func udevProperties(text string) map[string]string {
+	props := map[string]string{}
+	for line := range strings.Lines(text) {
+		if kv, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "E:"); ok {
+			if k, v, ok := strings.Cut(kv, "="); ok {
+				props[k] = v
+			}
+		}
+	}
+	return props
+}
+
+// unescapeUdev turns \x20 back into the byte it stands for.
+func unescapeUdev(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) && s[i+1] == 'x' {
+			if hi, lo := hexDigit(s[i+2]), hexDigit(s[i+3]); hi >= 0 && lo >= 0 {
+				b.WriteByte(byte(hi<<4 | lo))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'F' {
+		return c | 0x20
+	}
+	return c
+}
+
+func hexDigit(c byte) int {
+	return strings.IndexByte("0123456789abcdef", lower(c))
+}
+
+// sameUdev compares with udev's rule that a run of blanks shows as one `_`.
+func sameUdev(a, b string) bool { return udevName(a) == udevName(b) }
+
+func udevName(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '_' || r == 0 }), "_")
+}
+
+// cutAgrees reports whether a cut PRODUCT IDENTIFICATION can be the start of
+// the model.
+func cutAgrees(model, product string) bool {
+	cut := strings.Trim(product, " \x00")
+	return strings.HasPrefix(udevName(model), udevName(cut))
+}
