@@ -1,0 +1,195 @@
+package checker
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quirkcheck/quirkcheck/quirks"
+)
+
+// check is a built-in check: it needs no entry. run returns a finding without
+// id and title where it has something to say.
+type check struct {
+	id         string
+	title      string
+	severity   quirks.Severity
+	effect     quirks.Effect
+	references []quirks.Reference
+	run        func(*quirks.Subject, []quirks.Match) (Finding, bool)
+}
+
+var builtins = []check{
+	{
+		id: "limit-above-vpd-max", severity: quirks.High, effect: "io-error",
+		title:      "Requests may be larger than the device's MAXIMUM TRANSFER LENGTH",
+		references: []quirks.Reference{{Type: "standard", URL: "https://www.t10.org/", Note: "SBC-4, Block Limits VPD page, MAXIMUM TRANSFER LENGTH"}},
+		run:        limitAboveVPDMax,
+	},
+	{
+		id: "bogus-optimal-io-size", severity: quirks.Medium, effect: "misreport",
+		title:      "The optimal I/O size is no real preference of the device",
+		references: []quirks.Reference{{Type: "standard", URL: "https://www.t10.org/", Note: "SBC-4, Block Limits VPD page, OPTIMAL TRANSFER LENGTH"}},
+		run:        bogusOptimalIOSize,
+	},
+	{
+		id: "cmdline-max-sec-lba48", severity: quirks.Critical,
+		title:      "libata.force=max_sec_lba48 takes away the kernel's own limit for this disk",
+		references: []quirks.Reference{{Type: "documentation", URL: "https://docs.kernel.org/admin-guide/kernel-parameters.html", Note: "libata.force"}},
+		run:        cmdlineMaxSecLBA48,
+	},
+	{
+		id: "limit-above-segments", severity: quirks.Info, effect: "misreport",
+		title:      "The limit is above what the adapter's segments can carry",
+		references: []quirks.Reference{{Type: "documentation", URL: "https://docs.kernel.org/admin-guide/abi-stable.html", Note: "queue/max_segments, queue/max_segment_size"}},
+		run:        limitAboveSegments,
+	},
+}
+
+// Builtins lists the ids of the built-in checks.
+func Builtins() []string {
+	ids := make([]string, len(builtins))
+	for i, c := range builtins {
+		ids[i] = c.id
+	}
+	return ids
+}
+
+func affected(observed, wanted string) Finding {
+	f := Finding{Verdict: Affected, Observed: &observed, Why: []Why{}}
+	if wanted != "" {
+		f.Wanted = &wanted
+	}
+	return f
+}
+
+// limitAboveVPDMax: Linux honours the page where it reads it, so a larger
+// limit means that it was not read (USB) or was overridden.
+func limitAboveVPDMax(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
+	k, ok := sub.MaxSectorsKiB()
+	n, okMax := vpdMaxSectors(sub)
+	if !ok || !okMax || k <= n/2 {
+		return Finding{}, false
+	}
+	f := affected(fmt.Sprintf("max_sectors_kb %d", k), fmt.Sprintf("max_sectors %d (max_sectors_kb %d)", n, n/2))
+	blocks, _ := sub.Limit("vpd_max_transfer_blocks")
+	f.Why = append(f.Why, known("vpd_max_transfer_blocks", ">= the limit", fmt.Sprint(blocks), "VPD page B0h"))
+	return f, true
+}
+
+func known(key, want, got, source string) Why {
+	return Why{Key: key, Want: want, Got: &got, Truth: "false", Source: source}
+}
+
+// bogusOptimalIOSize looks at the value the kernel publishes, since a bogus
+// page that the kernel ignores does no harm.
+func bogusOptimalIOSize(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
+	opt, ok := sub.Limit("optimal_io_size")
+	if !ok || opt == 0 || sub.Path == "other" {
+		return Finding{}, false
+	}
+	why := bogusOptimal(sub, opt)
+	if why == "" {
+		return Finding{}, false
+	}
+	f := affected(fmt.Sprintf("optimal_io_size %d: %s", opt, why), "")
+	f.Advice = []string{"partitions and file systems that align to it are laid out for a size the device never meant; give them an alignment of your own (1 MiB)"}
+	return f, true
+}
+
+// bogusOptimal says what is wrong with an optimal I/O size in bytes, "" for
+// nothing. 0xffff blocks is a field filled with ones; 0x7fff sectors is an
+// adapter's maximum handed on as a wish (SAS hosts, Linux 6.0 and later).
+func bogusOptimal(sub *quirks.Subject, opt uint64) string {
+	lbs, ok := sub.Limit("logical_block_size")
+	if !ok || lbs < 512 || lbs > 1<<20 {
+		lbs = 512
+	}
+	pbs, ok := sub.Limit("physical_block_size")
+	if !ok || pbs < lbs || pbs > 1<<20 {
+		pbs = lbs
+	}
+	for _, n := range []struct {
+		bytes uint64
+		what  string
+	}{{0xffff * lbs, "0xffff blocks, a field filled with ones"}, {0xffff * 512, "0xffff sectors, a field filled with ones"},
+		{0x7fff * lbs, "0x7fff blocks, an adapter's maximum"}, {0x7fff * 512, "0x7fff sectors, an adapter's maximum"}} {
+		for _, unit := range []uint64{1, pbs, 4096} {
+			if opt == n.bytes/unit*unit {
+				return n.what
+			}
+		}
+	}
+	if opt%pbs != 0 {
+		return fmt.Sprintf("no multiple of the physical block of %d bytes", pbs)
+	}
+	if n, ok := vpdMaxSectors(sub); ok && opt/512 > n {
+		return fmt.Sprintf("above the device's maximum of %d sectors", n)
+	}
+	return ""
+}
+
+func limitAboveSegments(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
+	k, ok := sub.MaxSectorsKiB()
+	segs, okS := sub.Limit("max_segments")
+	size, okZ := sub.Limit("max_segment_size")
+	if !ok || !okS || !okZ || segs == 0 || size == 0 || segs > 1<<20 || size > 1<<40 || k*1024 <= segs*size {
+		return Finding{}, false
+	}
+	f := affected(fmt.Sprintf("max_sectors_kb %d", k), fmt.Sprintf("max_sectors_kb %d (%d segments of %d bytes)", segs*size/1024, segs, size))
+	f.Advice = []string{"nothing needs changing: the kernel splits at the segments, and the limit is never reached"}
+	return f, true
+}
+
+// cmdlineMaxSecLBA48 fires for a disk that the kernel's own table would limit
+// and whose port the parameter covers: the parameter wins over the table.
+func cmdlineMaxSecLBA48(sub *quirks.Subject, matches []quirks.Match) (Finding, bool) {
+	if sub.Cmdline == nil || sub.Path != "libata" || !forcesLBA48(*sub.Cmdline, sub.Adapter["ata_port"]) {
+		return Finding{}, false
+	}
+	for _, m := range matches {
+		limit, sized := m.Entry.MaxSectors()
+		if m.Truth != quirks.True || !sized {
+			continue
+		}
+		if p := m.Entry.Protects(sub); p.MaxSectors == 0 || p.Truth == quirks.False {
+			continue
+		}
+		f := affected("libata.force=max_sec_lba48", fmt.Sprintf("the parameter removed, or max_sectors_kb %d", limit/2))
+		f.Effect = m.Entry.Effect
+		f.Title = "libata.force=max_sec_lba48 takes away the kernel's own limit of " + fmt.Sprint(limit) + " sectors (" + m.Entry.ID + ")"
+		if k, ok := sub.MaxSectorsKiB(); ok && k <= uint64(limit/2) {
+			f.Verdict = Mitigated
+			f.MitigatedBy = &MitigatedBy{Kind: "limit", Scope: "block-layer", Text: "the present max_sectors_kb is within it, and nothing is known to keep it there"}
+		}
+		return f, true
+	}
+	return Finding{}, false
+}
+
+// forcesLBA48 reports whether libata.force= gives max_sec_lba48 to a port. The
+// list is [PORT[.DEVICE]:]VALUE by commas, a value without a port takes the
+// one before, and the last word on a port wins (kernel-parameters,
+// libata.force). An unknown port counts as covered.
+func forcesLBA48(cmdline, port string) bool {
+	on := false
+	for arg := range strings.FieldsSeq(cmdline) {
+		list, ok := strings.CutPrefix(arg, "libata.force=")
+		if !ok {
+			continue
+		}
+		id := ""
+		for item := range strings.SplitSeq(list, ",") {
+			value := item
+			if before, after, ok := strings.Cut(item, ":"); ok {
+				id, _, _ = strings.Cut(before, ".")
+				id = strings.TrimLeft(id, "0")
+				value = after
+			}
+			if !strings.HasPrefix(value, "max_sec") || id != "" && port != "" && id != port {
+				continue
+			}
+			on = value == "max_sec_lba48"
+		}
+	}
+	return on
+}

@@ -1,0 +1,251 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quirkcheck/quirkcheck/probe"
+	"github.com/quirkcheck/quirkcheck/quirks"
+)
+
+// Check decides about every device of an inventory.
+func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
+	r := &Report{SchemaVersion: SchemaVersion, Devices: []*Device{}, Findings: []Finding{}, Notes: []Note{}, Faults: []Fault{}}
+	r.Tool.Name = "quirkcheck"
+	r.Database = databaseOf(db, p.Now)
+	if inv.Kernel.Ok() {
+		rel := inv.Kernel.V
+		up := rel.Upstream()
+		r.Host.Kernel.Release, r.Host.Kernel.Upstream = &rel.Raw, &up
+		if !rel.FollowsStable() {
+			r.Notes = append(r.Notes, Note{What: "kernel", State: "known", Source: inv.Kernel.Source,
+				Why: "a " + rel.Vendor + " kernel picks its own patches: what mainline does is taken for it with low certainty"})
+		}
+	} else {
+		why := "the release is not known, so what the kernel itself protects is not known either"
+		if inv.Kernel.Err != nil {
+			why += ": " + inv.Kernel.Err.Error()
+		}
+		r.Notes = append(r.Notes, Note{What: "kernel", State: inv.Kernel.State.String(), Why: why, Source: inv.Kernel.Source})
+	}
+	if inv.Cmdline.Ok() {
+		r.Host.Kernel.Cmdline = &inv.Cmdline.V
+	}
+	for _, n := range inv.Notes {
+		r.Notes = append(r.Notes, noteOf(n))
+	}
+	out := make([]*Device, len(inv.Devices))
+	findings := make([][]Finding, len(inv.Devices))
+	var wg sync.WaitGroup
+	const chunk = 64
+	for lo := 0; lo < len(inv.Devices); lo += chunk {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := lo; i < min(lo+chunk, len(inv.Devices)); i++ {
+				out[i], findings[i] = checkDevice(inv, inv.Devices[i], db, p)
+			}
+		}()
+	}
+	wg.Wait()
+	for i, d := range out {
+		r.Devices = append(r.Devices, d)
+		slices.SortStableFunc(findings[i], func(a, b Finding) int { return strings.Compare(a.Quirk, b.Quirk) })
+		r.Findings = append(r.Findings, findings[i]...)
+		r.count(d.Verdict)
+	}
+	// Only now: entries load on first use, and a broken one shows then.
+	for _, f := range db.Faults() {
+		r.Faults = append(r.Faults, Fault(f))
+	}
+	return r
+}
+
+func (r *Report) count(v Verdict) {
+	s := &r.Summary
+	s.Devices++
+	switch v {
+	case Affected:
+		s.Affected++
+	case Unknown:
+		s.Unknown++
+	case Mitigated:
+		s.Mitigated++
+	case Suppressed:
+		s.Suppressed++
+	default:
+		s.NoKnownQuirk++
+	}
+}
+
+// Fails reports whether an affected finding reaches the policy's threshold.
+func (r *Report) Fails(p Policy) bool {
+	if p.FailOn == "none" {
+		return false
+	}
+	at := cmp.Or(p.FailOn, quirks.Medium).Rank()
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Verdict == Affected && f.Severity.Rank() >= at })
+}
+
+func databaseOf(db *quirks.Set, now time.Time) Database {
+	d := Database{Version: db.Version.Version, Serial: db.Version.Serial}
+	day, _, _ := cutLast(d.Version, ".")
+	if t, err := time.Parse("2006.01.02", day); err == nil && !now.IsZero() {
+		age := max(int(now.Sub(t).Hours()/24), 0)
+		d.AgeDays = &age
+	}
+	return d
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func noteOf(n probe.Note) Note {
+	return Note{What: n.What, State: n.State.String(), Why: n.Why, Source: n.Source}
+}
+
+func checkDevice(inv *probe.Inventory, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding) {
+	sub := SubjectOf(inv, pd)
+	j := Judge(sub, db, p)
+	d := &Device{Name: pd.Name, Kind: pd.Kind, Transport: strOrNil(pd.Transport), Path: strOrNil(pd.Path),
+		Identity: identityOf(pd), Limits: limitsOf(sub), Safe: j.Safe, Recommended: j.Recommended, Verdict: j.Verdict,
+		Members: orEmpty(pd.Members), Holders: orEmpty(pd.Holders), Notes: []Note{}}
+	if d.Safe.Bounds == nil {
+		d.Safe.Bounds = []Bound{}
+	}
+	if s := pd.SizeBytes(); s.Ok() {
+		d.SizeBytes = &s.V
+	}
+	if a := pd.Adapter; a.PCI != "" || a.Driver != "" || a.Host != "" {
+		d.Adapter = &Adapter{PCI: strOrNil(a.PCI), Driver: strOrNil(a.Driver), Host: strOrNil(a.Host), Class: strOrNil(a.Class)}
+	}
+	for _, n := range pd.Notes {
+		d.Notes = append(d.Notes, noteOf(n))
+	}
+	if j.Blank > 0 { // it may be anything, also something the database knows
+		if d.Verdict.rank() < Unknown.rank() {
+			d.Verdict = Unknown
+		}
+		d.Notes = append(d.Notes, Note{What: "identity", State: probe.Unreadable.String(), Source: pd.SysPath,
+			Why: fmt.Sprintf("the device shows no name, so %d entries could not be asked", j.Blank)})
+	}
+	for i := range j.Findings {
+		f := &j.Findings[i]
+		f.Device = &d.Name
+		for k := range f.Why {
+			f.Why[k].Source = cmp.Or(f.Why[k].Source, sourceOf(inv, pd, f.Why[k].Key))
+		}
+	}
+	return d, j.Findings
+}
+
+// sourceOf names the file a predicate's value came from.
+func sourceOf(inv *probe.Inventory, d *probe.Device, key string) string {
+	first := func(vs ...probe.Value[string]) string {
+		for _, v := range vs {
+			if v.Ok() {
+				return v.Source
+			}
+		}
+		return ""
+	}
+	switch key {
+	case "device.space":
+		return first(d.ATAModel, d.NVMeModel, d.Vendor)
+	case "device.model":
+		return first(d.ATAModel, d.NVMeModel, d.Product)
+	case "device.firmware":
+		return first(d.ATAFirmware, d.NVMeFirmware, d.Revision)
+	case "device.vendor":
+		return first(d.Vendor)
+	case "device.product":
+		return first(d.Product)
+	case "device.revision":
+		return first(d.Revision)
+	case "kernel", "kernel.range":
+		return inv.Kernel.Source
+	case "path":
+		return d.SysPath
+	}
+	if strings.HasPrefix(key, "adapter.") {
+		return d.Adapter.SysPath
+	}
+	return ""
+}
+
+func identityOf(d *probe.Device) Identity {
+	id := Identity{Partial: d.IdentityPartial(), Sources: map[string]string{}}
+	take := func(part string, v probe.Value[string]) *string {
+		if !v.Ok() {
+			return nil
+		}
+		id.Sources[part] = v.Source
+		s := strings.Trim(v.V, " \x00")
+		return &s
+	}
+	if d.ATAModel.Ok() {
+		id.ATA = &ModelFirmware{Model: take("ata.model", d.ATAModel), Firmware: take("ata.firmware", d.ATAFirmware)}
+	}
+	if d.Vendor.Ok() || d.Product.Ok() {
+		id.SCSI = &SCSIIdentity{Vendor: take("scsi.vendor", d.Vendor), Product: take("scsi.product", d.Product), Revision: take("scsi.revision", d.Revision)}
+	}
+	if d.NVMeModel.Ok() {
+		id.NVMe = &ModelFirmware{Model: take("nvme.model", d.NVMeModel), Firmware: take("nvme.firmware", d.NVMeFirmware)}
+	}
+	if d.USB != nil {
+		get := func(k string) *string {
+			if s, ok := d.USB[k]; ok {
+				return &s
+			}
+			return nil
+		}
+		id.USB = &USBIdentity{VID: get("vid"), PID: get("pid"), BCD: get("bcd"), Manufacturer: get("manufacturer"), Product: get("product")}
+	}
+	return id
+}
+
+func limitsOf(sub *quirks.Subject) Limits {
+	get := func(name string) *uint64 {
+		if n, ok := sub.Limit(name); ok {
+			return &n
+		}
+		return nil
+	}
+	l := Limits{
+		MaxSectorsKB: get("max_sectors_kb"), MaxHWSectorsKB: get("max_hw_sectors_kb"),
+		LogicalBlockSize: get("logical_block_size"), PhysicalBlockSize: get("physical_block_size"),
+		MaxSegments: get("max_segments"), MaxSegmentSize: get("max_segment_size"), VirtBoundaryMask: get("virt_boundary_mask"),
+		MinimumIOSize: get("minimum_io_size"), OptimalIOSize: get("optimal_io_size"),
+		VPDMaxTransferBlocks: get("vpd_max_transfer_blocks"), VPDOptimalTransferBlocks: get("vpd_optimal_transfer_blocks"),
+		VPDOptimalGranularity: get("vpd_optimal_granularity_blocks"), VPDMaxWriteSameBlocks: get("vpd_max_write_same_blocks"),
+		MDTSSectors: get("mdts_sectors"), DiscardMaxBytes: get("discard_max_bytes"), WriteZeroesMaxBytes: get("write_zeroes_max_bytes"),
+		AtomicWriteMaxBytes: get("atomic_write_max_bytes"), IOTimeoutMS: get("io_timeout_ms"), QueueDepth: get("queue_depth"),
+		ReadAheadKB: get("read_ahead_kb"), DiskSeq: get("diskseq"),
+	}
+	if v, ok := sub.Settings["write_cache"]; ok && v.IsText {
+		l.WriteCache = &v.Text
+	}
+	return l
+}
+
+func strOrNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}

@@ -1,0 +1,222 @@
+package checker_test
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quirkcheck/quirkcheck/checker"
+	"github.com/quirkcheck/quirkcheck/internal/recorded"
+	"github.com/quirkcheck/quirkcheck/probe"
+	"github.com/quirkcheck/quirkcheck/quirks"
+	"github.com/quirkcheck/quirkcheck/schema"
+)
+
+// now is a fixed day: nothing may hang on the clock.
+var now = time.Date(2026, 12, 10, 12, 0, 0, 0, time.UTC)
+
+func builtin(t testing.TB) *quirks.Set {
+	t.Helper()
+	db, faults := quirks.Builtin()
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return db
+}
+
+func scan(t testing.TB, sys fs.FS, p checker.Policy) *checker.Report {
+	t.Helper()
+	db := builtin(t)
+	inv, err := probe.Read(context.Background(), sys, probe.Options{Avoid: checker.AvoidFrom(db)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Now.IsZero() {
+		p.Now = now
+	}
+	return checker.Check(inv, db, p)
+}
+
+// byName finds a device by its identity, since disk names change between boots.
+func find(t *testing.T, r *checker.Report, driver, name string) *checker.Device {
+	t.Helper()
+	for _, d := range r.Devices {
+		if d.Adapter == nil || d.Adapter.Driver == nil || *d.Adapter.Driver != driver {
+			continue
+		}
+		if d.Identity.ATA != nil && strings.HasPrefix(*d.Identity.ATA.Model, name) ||
+			d.Identity.SCSI != nil && strings.HasPrefix(*d.Identity.SCSI.Product, name) {
+			return d
+		}
+	}
+	t.Fatalf("no %s on %s", name, driver)
+	return nil
+}
+
+func findings(r *checker.Report, device string) map[string]checker.Finding {
+	out := map[string]checker.Finding{}
+	for _, f := range r.Findings {
+		if f.Device != nil && *f.Device == device {
+			out[f.Quirk] = f
+		}
+	}
+	return out
+}
+
+func TestRecordedKernels(t *testing.T) {
+	for _, kernel := range []struct {
+		tree string
+		kib  uint64 // the default of that kernel on an uncapped disk
+	}{{"6.1.190-debian12", 1280}, {"7.3.4-debian13-backports", 4096}} {
+		t.Run(kernel.tree, func(t *testing.T) {
+			r := scan(t, recorded.FS(t, kernel.tree), checker.Policy{})
+
+			exposed := find(t, r, "virtio_scsi", "ST380013AS")
+			f := findings(r, exposed.Name)["ata-seagate-st380013as-silent-corruption"]
+			if exposed.Verdict != checker.Affected || f.Verdict != checker.Affected || f.Severity != quirks.Critical {
+				t.Errorf("ST380013AS on virtio-scsi: device %s, finding %s %s; want affected, critical", exposed.Verdict, f.Verdict, f.Severity)
+			}
+			if got := deref(exposed.Safe.MaxSectors); got != 1024 {
+				t.Errorf("safe.max_sectors = %d, want 1024", got)
+			}
+			if got := deref(exposed.Recommended.MaxSectorsKB); got != 512 {
+				t.Errorf("recommended.max_sectors_kb = %d, want 512", got)
+			}
+			if got := deref(exposed.Limits.MaxSectorsKB); got != kernel.kib {
+				t.Errorf("max_sectors_kb = %d, want %d", got, kernel.kib)
+			}
+			if !f.Inferred {
+				t.Error("a firmware taken from the revision is not marked as inferred")
+			}
+
+			held := find(t, r, "ahci", "ST380013AS")
+			f = findings(r, held.Name)["ata-seagate-st380013as-silent-corruption"]
+			if held.Verdict != checker.Mitigated || f.MitigatedBy == nil || f.MitigatedBy.Kind != "limit" {
+				t.Errorf("ST380013AS on AHCI: %s by %+v; want mitigated by the present limit", held.Verdict, f.MitigatedBy)
+			}
+
+			quiet := find(t, r, "virtio_scsi", "ST900MM0006")
+			note := slices.IndexFunc(quiet.Notes, func(n checker.Note) bool {
+				return n.What == "vpd" && n.State == "not-asked" && strings.Contains(n.Why, "SKIP_VPD_PAGES")
+			})
+			if note < 0 {
+				t.Errorf("ST900MM0006: no note why VPD was not asked: %+v", quiet.Notes)
+			}
+			if quiet.Limits.VPDMaxTransferBlocks != nil || quiet.Verdict != checker.Mitigated {
+				t.Errorf("ST900MM0006: verdict %s, maximum %v", quiet.Verdict, quiet.Limits.VPDMaxTransferBlocks)
+			}
+
+			hgst := find(t, r, "virtio_scsi", "HUS726060AL5210")
+			if got := deref(hgst.Safe.MaxSectors); got != 4096 || hgst.Safe.Bounds[0].Source != "VPD page B0h" {
+				t.Errorf("HUS726060AL5210: safe %d from %+v, want 4096 from VPD", got, hgst.Safe.Bounds)
+			}
+			if r.Summary.Affected != 1 || !r.Fails(checker.Policy{}) {
+				t.Errorf("summary %+v", r.Summary)
+			}
+		})
+	}
+}
+
+func TestReportFollowsItsSchema(t *testing.T) {
+	trees := append(slices.Clone(recorded.Names()), "")
+	n := 0
+	for _, name := range trees {
+		if name == "" {
+			continue
+		}
+		r := scan(t, recorded.FS(t, name), checker.Policy{})
+		r.Tool.Version, r.GeneratedAt = "test", now.Format(time.RFC3339)
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc any
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range schema.Validate("report.v1.0", doc) {
+			t.Errorf("%s: %s", name, v)
+		}
+		n += len(r.Devices)
+	}
+	if n == 0 {
+		t.Fatal("no device was reported")
+	}
+}
+
+func TestCheckIsDeterministic(t *testing.T) {
+	dir := recorded.FS(t, "7.3.4-debian13-backports")
+	want := scan(t, dir, checker.Policy{})
+	for range 5 {
+		if diff := cmp.Diff(want, scan(t, dir, checker.Policy{})); diff != "" {
+			t.Fatalf("(-first +again)\n%s", diff)
+		}
+	}
+}
+
+func TestDeviceWithoutANameIsUnknown(t *testing.T) {
+	r := scan(t, recorded.FS(t, "ghw_s390x"), checker.Policy{})
+	for _, d := range r.Devices {
+		if d.Kind == "disk" && d.Verdict != checker.Unknown {
+			t.Errorf("%s: %s, want unknown: nothing of it could be read", d.Name, d.Verdict)
+		}
+		if d.Limits.MaxSectorsKB != nil || d.Recommended.MaxSectorsKB != nil {
+			t.Errorf("%s: a limit out of nothing", d.Name)
+		}
+	}
+	if len(r.Findings) != 0 {
+		t.Errorf("%d findings on disks that show nothing", len(r.Findings))
+	}
+	if r.Summary.Unknown == 0 {
+		t.Error("no device is unknown")
+	}
+}
+
+func TestSuppression(t *testing.T) {
+	dir := recorded.FS(t, "7.3.4-debian13-backports")
+	rule := checker.Suppression{Quirk: "ata-seagate-st380013as-silent-corruption", Reason: "scratch disk", Until: now}
+	for _, c := range []struct {
+		name string
+		edit func(*checker.Suppression)
+		want checker.Verdict
+	}{
+		{"on its last day it holds", func(*checker.Suppression) {}, checker.Suppressed},
+		{"a day later it does not", func(s *checker.Suppression) { s.Until = now.AddDate(0, 0, -1) }, checker.Affected},
+		{"for this model it holds", func(s *checker.Suppression) { s.Model = "ST3800*" }, checker.Suppressed},
+		{"for another model it does not", func(s *checker.Suppression) { s.Model = "ST900*" }, checker.Affected},
+		{"for another quirk it does not", func(s *checker.Suppression) { s.Quirk = "limit-above-vpd-max" }, checker.Affected},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := rule
+			c.edit(&s)
+			r := scan(t, dir, checker.Policy{Suppress: []checker.Suppression{s}})
+			if got := find(t, r, "virtio_scsi", "ST380013AS").Verdict; got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFails(t *testing.T) {
+	r := &checker.Report{Findings: []checker.Finding{
+		{Verdict: checker.Affected, Severity: quirks.Low}, {Verdict: checker.Mitigated, Severity: quirks.Critical}, {Verdict: checker.Unknown, Severity: quirks.Critical},
+	}}
+	for at, want := range map[quirks.Severity]bool{"": false, "info": true, "low": true, "medium": false, "none": false} {
+		if got := r.Fails(checker.Policy{FailOn: at}); got != want {
+			t.Errorf("fail on %q: %v, want %v", at, got, want)
+		}
+	}
+}
+
+func deref(n *uint64) uint64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}

@@ -1,0 +1,327 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
+	"github.com/quirkcheck/quirkcheck/quirks"
+)
+
+// Judgement is what is decided about one subject.
+type Judgement struct {
+	Verdict     Verdict
+	Findings    []Finding // worst first, then by id
+	Safe        Safe
+	Recommended Recommended
+	Matches     []quirks.Match // all that match or may, capabilities too
+	Blank       int            // entries left out because the subject shows no name at all
+}
+
+// Judge decides about one subject.
+func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
+	j := Judgement{Matches: db.Match(sub)}
+	for _, m := range j.Matches {
+		if m.Entry.Effect == quirks.EffectCapability {
+			continue
+		}
+		if m.Truth == quirks.Unknown && identityBlank(m) {
+			j.Blank++
+			continue
+		}
+		f := finding(sub, m)
+		p.suppress(sub, &f)
+		j.Findings = append(j.Findings, f)
+		if n, ok := m.Entry.MaxSectors(); ok && m.Truth == quirks.True {
+			j.Safe.Bounds = append(j.Safe.Bounds, Bound{MaxSectors: uint64(n), Reason: m.Entry.Title, Source: m.Entry.ID, Quirk: m.Entry.ID})
+		}
+	}
+	for _, c := range builtins {
+		f, ok := c.run(sub, j.Matches)
+		if !ok {
+			continue
+		}
+		f.Quirk, f.Severity, f.Title = c.id, c.severity, cmp.Or(f.Title, c.title)
+		if f.Effect == "" {
+			f.Effect = c.effect
+		}
+		f.References = c.references
+		p.suppress(sub, &f)
+		j.Findings = append(j.Findings, f)
+	}
+	slices.SortStableFunc(j.Findings, func(a, b Finding) int {
+		if c := cmp.Compare(b.Verdict.rank(), a.Verdict.rank()); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(b.Severity.Rank(), a.Severity.Rank()); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Quirk, b.Quirk)
+	})
+	j.Verdict = NoKnownQuirk
+	for _, f := range j.Findings {
+		if f.Verdict.rank() > j.Verdict.rank() {
+			j.Verdict = f.Verdict
+		}
+	}
+	j.Safe.Bounds = append(j.Safe.Bounds, deviceBounds(sub)...)
+	if hw, ok := hardwareBound(sub, j.Safe.Bounds); ok {
+		j.Safe.Bounds = append(j.Safe.Bounds, hw)
+	}
+	slices.SortStableFunc(j.Safe.Bounds, func(a, b Bound) int { return cmp.Compare(a.MaxSectors, b.MaxSectors) })
+	if len(j.Safe.Bounds) > 0 {
+		n := j.Safe.Bounds[0].MaxSectors
+		j.Safe.MaxSectors = &n
+	}
+	j.Recommended = recommend(sub, j.Safe)
+	return j
+}
+
+// identityBlank reports whether an open match rests on nothing: the entry asks
+// for a name, the subject shows none, and nothing else it asks held. Such a
+// match would fit any device.
+func identityBlank(m quirks.Match) bool {
+	blank := false
+	for _, p := range m.Predicates {
+		switch {
+		case p.Key == "path" || p.Key == "device.space" || strings.HasPrefix(p.Key, "kernel"):
+		case p.Truth == quirks.True:
+			return false
+		case p.Truth == quirks.Unknown && p.Why == quirks.WhyNoIdentity:
+			blank = true
+		}
+	}
+	return blank
+}
+
+// finding turns a match into a verdict.
+func finding(sub *quirks.Subject, m quirks.Match) Finding {
+	e := m.Entry
+	f := Finding{Quirk: e.ID, Severity: e.Severity, Effect: e.Effect, Title: e.Title, References: e.References,
+		Inferred: m.Inferred, Confidence: e.Confidence, Why: whys(sub, m.Predicates)}
+	if f.References == nil {
+		f.References = []quirks.Reference{}
+	}
+	limit, sized := e.MaxSectors()
+	k, observed := sub.MaxSectorsKiB()
+	if sized {
+		want := fmt.Sprintf("max_sectors %d (max_sectors_kb %d)", limit, limit/2)
+		f.Wanted = &want
+		if observed {
+			got := fmt.Sprintf("max_sectors_kb %d", k)
+			f.Observed = &got
+		}
+	}
+	if m.Truth == quirks.Unknown {
+		f.Verdict = Unknown
+		f.Advice = advice(m)
+		return f
+	}
+	kernelSays := e.Protects(sub)
+	switch {
+	case sized && observed && k <= uint64(limit/2):
+		f.Verdict, f.MitigatedBy = Mitigated, limitProtection(sub, kernelSays, limit)
+	case sized && observed:
+		f.Verdict = Affected
+	case sized: // the kernel's version is all there is to go by
+		if f.Verdict, f.MitigatedBy = byKernel(kernelSays); f.Verdict != Mitigated {
+			f.Verdict = Unknown
+			f.Advice = []string{"queue/max_sectors_kb is not known, and without it nothing says whether a limit holds"}
+		}
+	case len(e.Avoid) > 0 && len(e.Want) == 0:
+		f.Verdict, f.MitigatedBy = Mitigated, avoidProtection(sub, e, kernelSays)
+	default:
+		f.Verdict, f.MitigatedBy = byKernel(kernelSays)
+		if f.Verdict == Unknown {
+			f.Advice = []string{kernelSays.Why}
+		}
+	}
+	if e.Hidden != nil {
+		f.judgeHidden(e)
+	}
+	return f
+}
+
+// limitProtection names what holds a size limit that is observed to hold: the
+// kernel's own quirk where its value shows in max_hw_sectors_kb, else the
+// limit that happens to be there.
+func limitProtection(sub *quirks.Subject, kernelSays quirks.Protection, limit uint32) *MitigatedBy {
+	hw, ok := sub.Limit("max_hw_sectors_kb")
+	if kernelSays.Truth == quirks.True && kernelSays.MaxSectors > 0 && ok && hw == uint64(kernelSays.MaxSectors/2) {
+		return &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true,
+			Text: "the kernel's own quirk " + kernelSays.Flag + " holds max_hw_sectors_kb at " + strconv.FormatUint(hw, 10)}
+	}
+	m := &MitigatedBy{Kind: "limit", Scope: "block-layer", Text: "the present max_sectors_kb is within it, and nothing is known to keep it there"}
+	if ok && hw <= uint64(limit/2) {
+		m.Scope, m.Pinned = "all-commands", true
+		m.Text = "the adapter or its driver holds max_hw_sectors_kb at " + strconv.FormatUint(hw, 10)
+	}
+	return m
+}
+
+func avoidProtection(sub *quirks.Subject, e *quirks.Entry, kernelSays quirks.Protection) *MitigatedBy {
+	if kernelSays.Truth == quirks.True {
+		return &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true, Text: "the kernel's own list (" + kernelSays.Flag + ") keeps it from being asked, and quirkcheck does not ask"}
+	}
+	cmds := make([]string, len(e.Avoid))
+	for i, a := range e.Avoid {
+		cmds[i] = a.Command
+	}
+	return &MitigatedBy{Kind: "probe", Scope: "all-commands", Text: "quirkcheck does not send " + strings.Join(cmds, ", ") + "; other programs may"}
+}
+
+// byKernel judges what cannot be observed by the kernel's version.
+func byKernel(p quirks.Protection) (Verdict, *MitigatedBy) {
+	switch p.Truth {
+	case quirks.True:
+		return Mitigated, &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true, Text: "the kernel's own quirk " + p.Flag}
+	case quirks.False:
+		return Affected, nil
+	}
+	return Unknown, nil
+}
+
+func (f *Finding) judgeHidden(e *quirks.Entry) {
+	if f.Verdict == Affected && e.Hidden.Unseen == "unknown" {
+		f.Verdict = Unknown
+	}
+	if e.Hidden.Member != nil {
+		s := "the fault is in a disk the system cannot see (" + e.Hidden.Member.Model.String() + "; firmware " + e.Hidden.Member.Firmware.String() + ")"
+		if e.Hidden.SeeWith != "" {
+			s += "; see it with " + e.Hidden.SeeWith
+		}
+		f.Advice = append(f.Advice, s)
+	}
+}
+
+// advice says how to settle an unknown match.
+func advice(m quirks.Match) []string {
+	var out []string
+	for _, p := range m.Predicates {
+		if p.Truth != quirks.Unknown {
+			continue
+		}
+		s := p.Key + ": " + p.Why
+		switch p.Why {
+		case quirks.WhyIdentityCut:
+			s += "; hdparm -I as root shows them in full"
+		case quirks.WhyNoIdentity:
+			s += "; look it up with the vendor's tool"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func whys(sub *quirks.Subject, preds []quirks.Predicate) []Why {
+	out := make([]Why, len(preds))
+	for i, p := range preds {
+		out[i] = Why{Key: p.Key, Want: p.Want, Truth: p.Truth.String(), Source: p.Source, Why: p.Why}
+		if p.Got != "" || p.Truth != quirks.Unknown {
+			got := p.Got
+			out[i].Got = &got
+		}
+	}
+	return out
+}
+
+// hardwareBound is max_hw_sectors_kb in sectors. KiB hide an odd sector: where
+// another bound is the odd value that shows as the same KiB, the two are one.
+func hardwareBound(sub *quirks.Subject, others []Bound) (Bound, bool) {
+	hw, ok := sub.Limit("max_hw_sectors_kb")
+	if !ok || hw == 0 || hw >= 1<<52 {
+		return Bound{}, false
+	}
+	b := Bound{MaxSectors: hw * 2, Reason: "what the adapter and its driver can transfer", Source: "queue/max_hw_sectors_kb"}
+	if slices.ContainsFunc(others, func(o Bound) bool { return o.MaxSectors == hw*2+1 }) {
+		b.MaxSectors++
+	}
+	return b, true
+}
+
+// deviceBounds are what the device itself says. What the segments can carry
+// bounds what can be sent and protects nothing, so it is not among them.
+func deviceBounds(sub *quirks.Subject) []Bound {
+	var out []Bound
+	if n, ok := vpdMaxSectors(sub); ok {
+		out = append(out, Bound{MaxSectors: n, Reason: "MAXIMUM TRANSFER LENGTH of the device", Source: "VPD page B0h"})
+	}
+	if n, ok := sub.Limit("mdts_sectors"); ok && n > 0 {
+		out = append(out, Bound{MaxSectors: n, Reason: "MDTS of the controller", Source: "Identify Controller"})
+	}
+	return out
+}
+
+// vpdMaxSectors converts MAXIMUM TRANSFER LENGTH from logical blocks to
+// 512-byte sectors. Without a block size it is unknown.
+func vpdMaxSectors(sub *quirks.Subject) (uint64, bool) {
+	blocks, ok := sub.Limit("vpd_max_transfer_blocks")
+	lbs, okB := sub.Limit("logical_block_size")
+	if !ok || !okB || blocks == 0 || lbs < 512 || lbs%512 != 0 || lbs > 1<<20 || blocks > 1<<32 {
+		return 0, false
+	}
+	return blocks * (lbs / 512), true
+}
+
+// recommend returns the value to have: the present one when it is within the
+// bound, else the largest that stands after writing.
+func recommend(sub *quirks.Subject, safe Safe) Recommended {
+	r := Recommended{Because: []string{}}
+	k, ok := sub.MaxSectorsKiB()
+	if !ok {
+		r.Because = append(r.Because, "queue/max_sectors_kb is not known")
+		return r
+	}
+	if safe.MaxSectors == nil || k <= *safe.MaxSectors/2 {
+		sectors := k * 2
+		r.MaxSectors, r.MaxSectorsKB = &sectors, &k
+		if safe.MaxSectors != nil {
+			r.Because = append(r.Because, fmt.Sprintf("the present %d KiB is within the bound of %d sectors", k, *safe.MaxSectors))
+		} else {
+			r.Because = append(r.Because, "no bound is known; the present value stays")
+		}
+		return r
+	}
+	bound := safe.Bounds[0]
+	lbs, known := sub.Limit("logical_block_size")
+	if !known || lbs < 512 || lbs > 1<<20 {
+		lbs = 512
+	}
+	unit := max(lbs/512, 2)
+	sectors := *safe.MaxSectors / unit * unit
+	kib := sectors / 2
+	if floor, why := writeFloorKiB(sub); kib < floor {
+		r.Because = append(r.Because, fmt.Sprintf("%s (%s) asks for at most %d sectors, and the kernel takes no value below %d KiB (%s): the limit cannot be set, use another path or replace the device",
+			bound.Reason, bound.Source, bound.MaxSectors, floor, why))
+		return r
+	}
+	r.MaxSectors, r.MaxSectorsKB = &sectors, &kib
+	because := fmt.Sprintf("%s (%s): at most %d sectors", bound.Reason, bound.Source, bound.MaxSectors)
+	if sectors != bound.MaxSectors {
+		because += fmt.Sprintf("; %d KiB is the largest value that stands after writing", kib)
+	}
+	r.Because = append(r.Because, because)
+	if pbs, ok := sub.Limit("physical_block_size"); ok && pbs > lbs && pbs <= 1<<20 && kib*1024%pbs != 0 && kib*1024 > pbs {
+		r.Because = append(r.Because, fmt.Sprintf("with its physical block of %d bytes the largest request really sent is %d KiB", pbs, kib*1024/pbs*pbs/1024))
+	}
+	return r
+}
+
+// writeFloorKiB is the smallest value a kernel accepts: one page, from 6.18 on
+// 4 KiB whatever the page.
+func writeFloorKiB(sub *quirks.Subject) (kib uint64, why string) {
+	page := uint64(4096)
+	if s, ok := sub.Machine["page_size"]; ok {
+		if n, err := strconv.ParseUint(s, 10, 32); err == nil && n >= 4096 {
+			page = n
+		}
+	}
+	from618 := kernel.Carries([]kernel.Row{{Tree: "mainline", Since: "6.18"}}, sub.Kernel).Truth
+	if page > 4096 && from618 != quirks.True {
+		return page / 1024, "one page"
+	}
+	return 4, "4 KiB"
+}

@@ -1,0 +1,247 @@
+package checker
+
+import (
+	"github.com/quirkcheck/quirkcheck/quirks"
+)
+
+// SchemaVersion is the version of the report's JSON; within 1 it only grows.
+const SchemaVersion = "1.0"
+
+// Verdict of a device or of one entry on it.
+type Verdict string
+
+// Verdicts, worst first; NotAffected and NoKnownQuirk end the order.
+const (
+	Affected     Verdict = "affected"
+	Unknown      Verdict = "unknown"
+	Mitigated    Verdict = "mitigated"
+	Suppressed   Verdict = "suppressed"
+	NoKnownQuirk Verdict = "no-known-quirk"
+	NotAffected  Verdict = "not-affected" // explain and db match only
+)
+
+// rank orders verdicts, worst highest.
+func (v Verdict) rank() int {
+	switch v {
+	case Affected:
+		return 4
+	case Unknown:
+		return 3
+	case Mitigated:
+		return 2
+	case Suppressed:
+		return 1
+	}
+	return 0
+}
+
+// Report is what scan prints. Its JSON form is the schema report.v1.0; units
+// are in the field names or there.
+type Report struct {
+	SchemaVersion string    `json:"schema_version"`
+	Tool          Tool      `json:"tool"`
+	GeneratedAt   string    `json:"generated_at,omitempty"` // RFC 3339, set by the caller
+	Database      Database  `json:"database"`
+	Host          Host      `json:"host"`
+	Devices       []*Device `json:"devices"`
+	Findings      []Finding `json:"findings"`
+	Summary       Summary   `json:"summary"`
+	Notes         []Note    `json:"notes"`
+	Faults        []Fault   `json:"faults"`
+}
+
+// Tool names the program that made the report.
+type Tool struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Database names the entries used.
+type Database struct {
+	Version string `json:"version"`
+	Serial  int    `json:"serial"`
+	AgeDays *int   `json:"age_days"`
+	Source  string `json:"source,omitempty"`
+}
+
+// Host is the machine.
+type Host struct {
+	Kernel Kernel `json:"kernel"`
+}
+
+// Kernel is the running release; null where it could not be read.
+type Kernel struct {
+	Release  *string `json:"release"`
+	Upstream *string `json:"upstream"`
+	Cmdline  *string `json:"cmdline,omitempty"`
+}
+
+// Device is one block device.
+type Device struct {
+	Name        string      `json:"name"`
+	Kind        string      `json:"kind"`
+	Transport   *string     `json:"transport"`
+	Path        *string     `json:"path"`
+	SizeBytes   *uint64     `json:"size_bytes"`
+	Identity    Identity    `json:"identity"`
+	Adapter     *Adapter    `json:"adapter"`
+	Limits      Limits      `json:"limits"`
+	Safe        Safe        `json:"safe"`
+	Recommended Recommended `json:"recommended"`
+	Verdict     Verdict     `json:"verdict"`
+	Members     []string    `json:"members"`
+	Holders     []string    `json:"holders"`
+	Notes       []Note      `json:"notes"`
+}
+
+// Identity holds a device's names in each space it shows; strings are trimmed.
+type Identity struct {
+	ATA     *ModelFirmware    `json:"ata"`
+	SCSI    *SCSIIdentity     `json:"scsi"`
+	NVMe    *ModelFirmware    `json:"nvme"`
+	USB     *USBIdentity      `json:"usb"`
+	Partial bool              `json:"partial"`
+	Sources map[string]string `json:"sources,omitempty"`
+}
+
+// ModelFirmware is an ATA or NVMe identity.
+type ModelFirmware struct {
+	Model    *string `json:"model"`
+	Firmware *string `json:"firmware"`
+}
+
+// SCSIIdentity is INQUIRY's.
+type SCSIIdentity struct {
+	Vendor   *string `json:"vendor"`
+	Product  *string `json:"product"`
+	Revision *string `json:"revision"`
+}
+
+// USBIdentity is the nearest USB ancestor's.
+type USBIdentity struct {
+	VID          *string `json:"vid"`
+	PID          *string `json:"pid"`
+	BCD          *string `json:"bcd"`
+	Manufacturer *string `json:"manufacturer,omitempty"`
+	Product      *string `json:"product,omitempty"`
+}
+
+// Adapter is the host adapter.
+type Adapter struct {
+	PCI    *string `json:"pci"`
+	Driver *string `json:"driver"`
+	Host   *string `json:"host"`
+	Class  *string `json:"class,omitempty"`
+}
+
+// Limits are as read: numbers of sysfs files as they stand there, VPD fields
+// null where the device reports no limit.
+type Limits struct {
+	MaxSectorsKB             *uint64 `json:"max_sectors_kb"`
+	MaxHWSectorsKB           *uint64 `json:"max_hw_sectors_kb"`
+	LogicalBlockSize         *uint64 `json:"logical_block_size"`
+	PhysicalBlockSize        *uint64 `json:"physical_block_size"`
+	MaxSegments              *uint64 `json:"max_segments"`
+	MaxSegmentSize           *uint64 `json:"max_segment_size"`
+	VirtBoundaryMask         *uint64 `json:"virt_boundary_mask"`
+	MinimumIOSize            *uint64 `json:"minimum_io_size"`
+	OptimalIOSize            *uint64 `json:"optimal_io_size"`
+	VPDMaxTransferBlocks     *uint64 `json:"vpd_max_transfer_blocks"`
+	VPDOptimalTransferBlocks *uint64 `json:"vpd_optimal_transfer_blocks"`
+	VPDOptimalGranularity    *uint64 `json:"vpd_optimal_granularity_blocks"`
+	VPDMaxWriteSameBlocks    *uint64 `json:"vpd_max_write_same_blocks"`
+	MDTSSectors              *uint64 `json:"mdts_sectors"`
+	DiscardMaxBytes          *uint64 `json:"discard_max_bytes"`
+	WriteZeroesMaxBytes      *uint64 `json:"write_zeroes_max_bytes"`
+	AtomicWriteMaxBytes      *uint64 `json:"atomic_write_max_bytes"`
+	IOTimeoutMS              *uint64 `json:"io_timeout_ms"`
+	QueueDepth               *uint64 `json:"queue_depth"`
+	ReadAheadKB              *uint64 `json:"read_ahead_kb"`
+	WriteCache               *string `json:"write_cache"`
+	DiskSeq                  *uint64 `json:"diskseq"`
+}
+
+// Safe is the lowest known bound in 512-byte sectors, null where none is
+// known, with every bound behind it.
+type Safe struct {
+	MaxSectors *uint64 `json:"max_sectors"`
+	Bounds     []Bound `json:"bounds"`
+}
+
+// Bound is one reason why a transfer must not be larger.
+type Bound struct {
+	MaxSectors uint64 `json:"max_sectors"` // 512-byte sectors
+	Reason     string `json:"reason"`
+	Source     string `json:"source"`
+	Quirk      string `json:"quirk,omitempty"`
+}
+
+// Recommended is the value to have in queue/max_sectors_kb.
+type Recommended struct {
+	MaxSectors   *uint64  `json:"max_sectors"`
+	MaxSectorsKB *uint64  `json:"max_sectors_kb"`
+	Because      []string `json:"because"`
+}
+
+// Note is a fact about a reading.
+type Note struct {
+	What   string `json:"what"`
+	State  string `json:"state"`
+	Why    string `json:"why"`
+	Source string `json:"source"`
+}
+
+// Finding is one entry or built-in check that concerns a device or the host.
+type Finding struct {
+	Device      *string            `json:"device"`
+	Quirk       string             `json:"quirk"`
+	Verdict     Verdict            `json:"verdict"`
+	Severity    quirks.Severity    `json:"severity"`
+	Effect      quirks.Effect      `json:"effect"`
+	Title       string             `json:"title"`
+	Observed    *string            `json:"observed"`
+	Wanted      *string            `json:"wanted"`
+	References  []quirks.Reference `json:"references"`
+	MitigatedBy *MitigatedBy       `json:"mitigated_by"`
+	Inferred    bool               `json:"inferred"`
+	Confidence  string             `json:"confidence,omitempty"`
+	Why         []Why              `json:"why"`
+	Advice      []string           `json:"advice,omitempty"`
+}
+
+// MitigatedBy names what protects a device that an entry matches.
+type MitigatedBy struct {
+	Kind   string `json:"kind"`  // limit, kernel, setting, firmware, probe
+	Scope  string `json:"scope"` // block-layer, all-commands
+	Pinned bool   `json:"pinned"`
+	Text   string `json:"text"`
+}
+
+// Why is one predicate and its answer.
+type Why struct {
+	Key    string  `json:"key"`
+	Want   string  `json:"want"`
+	Got    *string `json:"got"`
+	Truth  string  `json:"truth"`
+	Source string  `json:"source,omitempty"`
+	Why    string  `json:"why,omitempty"`
+}
+
+// Summary counts devices by verdict.
+type Summary struct {
+	Devices      int `json:"devices"`
+	Affected     int `json:"affected"`
+	Unknown      int `json:"unknown"`
+	Mitigated    int `json:"mitigated"`
+	Suppressed   int `json:"suppressed"`
+	NoKnownQuirk int `json:"no_known_quirk"`
+}
+
+// Fault is an entry that could not be used.
+type Fault struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Field   string `json:"field"`
+	Message string `json:"message"`
+	Code    string `json:"code"`
+}

@@ -1,0 +1,166 @@
+package checker
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/quirkcheck/quirkcheck/probe"
+	"github.com/quirkcheck/quirkcheck/quirks"
+)
+
+// settingFiles are the attributes a Subject's settings hold, by the file name
+// they have there. Numbers become numbers.
+var settingFiles = []string{
+	"queue/fua", "queue/io_timeout", "queue/nomerges", "queue/nr_requests", "queue/read_ahead_kb", "queue/rotational",
+	"queue/scheduler", "queue/write_cache", "queue/zoned", "device/eh_timeout", "device/queue_depth", "device/timeout",
+	"scsi_disk/cache_type", "scsi_disk/max_write_same_blocks", "scsi_disk/protection_type", "scsi_disk/provisioning_mode",
+	"scsi_disk/zeroing_mode", "link_power_management_policy",
+}
+
+// limitFiles maps the report's limit names to attributes.
+var limitFiles = []struct{ name, file string }{
+	{"max_sectors_kb", "queue/max_sectors_kb"},
+	{"max_hw_sectors_kb", "queue/max_hw_sectors_kb"},
+	{"logical_block_size", "queue/logical_block_size"},
+	{"physical_block_size", "queue/physical_block_size"},
+	{"max_segments", "queue/max_segments"},
+	{"max_segment_size", "queue/max_segment_size"},
+	{"virt_boundary_mask", "queue/virt_boundary_mask"},
+	{"minimum_io_size", "queue/minimum_io_size"},
+	{"optimal_io_size", "queue/optimal_io_size"},
+	{"discard_max_bytes", "queue/discard_max_bytes"},
+	{"write_zeroes_max_bytes", "queue/write_zeroes_max_bytes"},
+	{"atomic_write_max_bytes", "queue/atomic_write_max_bytes"},
+	{"io_timeout_ms", "queue/io_timeout"},
+	{"queue_depth", "device/queue_depth"},
+	{"read_ahead_kb", "queue/read_ahead_kb"},
+	{"diskseq", "diskseq"},
+}
+
+// SubjectOf makes the subject of a device of the inventory.
+func SubjectOf(inv *probe.Inventory, d *probe.Device) *quirks.Subject {
+	sub := namesOf(d)
+	sub.Machine = inv.Machine
+	if inv.Kernel.Ok() {
+		sub.Kernel = inv.Kernel.V
+	}
+	if inv.Cmdline.Ok() {
+		sub.Cmdline = &inv.Cmdline.V
+	}
+	sub.Limits = make(map[string]quirks.Value, len(limitFiles)+4)
+	sub.Settings = make(map[string]quirks.Value, len(settingFiles))
+	addLimits(sub, d)
+	addStack(sub, d)
+	return sub
+}
+
+// namesOf makes a subject of a device's names and way alone.
+func namesOf(d *probe.Device) *quirks.Subject {
+	sub := &quirks.Subject{Path: d.Path, Transport: d.Transport}
+	text := func(v probe.Value[string]) quirks.Text { return quirks.Text{S: v.V, Known: v.Ok()} }
+	switch {
+	case d.ATAModel.Ok():
+		sub.Device = quirks.Identity{Space: "ata", Model: text(d.ATAModel), Firmware: text(d.ATAFirmware)}
+	case d.NVMeModel.Ok():
+		sub.Device = quirks.Identity{Space: "nvme", Model: text(d.NVMeModel), Firmware: text(d.NVMeFirmware)}
+		if ids := strings.Split(d.Adapter.PCI, ":"); len(ids) == 4 {
+			sub.Device.VID, sub.Device.SSVID = ids[0], ids[2]
+		}
+	}
+	if d.Vendor.Ok() || d.Product.Ok() {
+		sub.SCSI = quirks.Identity{Space: "scsi", Vendor: text(d.Vendor), Product: text(d.Product), Revision: text(d.Revision)}
+	}
+	if a := d.Adapter; a.Known {
+		sub.Adapter = map[string]string{"pci": a.PCI, "class": a.Class, "revision": a.Revision, "driver": a.Driver, "host": a.Host, "ata_port": a.ATAPort}
+	}
+	if sub.USB = d.USB; sub.USB == nil && d.Path != "" {
+		sub.USB = noUSB
+	}
+	return sub
+}
+
+// noUSB says that no USB device is on the way.
+var noUSB = map[string]string{"vid": "", "pid": ""}
+
+func addLimits(sub *quirks.Subject, d *probe.Device) {
+	for _, f := range limitFiles {
+		if text, ok := d.Text(f.file); ok {
+			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil {
+				sub.Limits[f.name] = quirks.Number(n)
+			}
+		}
+	}
+	if d.BlockLimits.Ok() {
+		b := d.BlockLimits.V
+		if n, ok := b.MaxTransferBlocks(); ok {
+			sub.Limits["vpd_max_transfer_blocks"] = quirks.Number(uint64(n))
+		}
+		if n, ok := b.OptimalTransferBlocks(); ok {
+			sub.Limits["vpd_optimal_transfer_blocks"] = quirks.Number(uint64(n))
+		}
+		if n, ok := b.OptimalTransferGranularityBlocks(); ok {
+			sub.Limits["vpd_optimal_granularity_blocks"] = quirks.Number(uint64(n))
+		}
+		if n, ok := b.MaxWriteSameBlocks(); ok {
+			sub.Limits["vpd_max_write_same_blocks"] = quirks.Number(n)
+		}
+	}
+	for _, file := range settingFiles {
+		text, ok := d.Text(file)
+		if !ok {
+			continue
+		}
+		name := file[strings.LastIndexByte(file, '/')+1:]
+		if text == "" || text[0] < '0' || text[0] > '9' {
+			sub.Settings[name] = quirks.TextValue(text)
+		} else if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil {
+			sub.Settings[name] = quirks.Number(n)
+		} else {
+			sub.Settings[name] = quirks.TextValue(text)
+		}
+	}
+}
+
+func addStack(sub *quirks.Subject, d *probe.Device) {
+	sub.Stack = quirks.Stack{Known: true, RequestBased: quirks.Unknown}
+	if d.Kind == "dm" || d.Kind == "md" {
+		sub.Stack.Kind = d.Kind
+	}
+	for _, m := range d.Members {
+		sub.Stack.Members = append(sub.Stack.Members, quirks.StackPeer{Name: m})
+	}
+	for _, h := range d.Holders {
+		sub.Stack.Above = append(sub.Stack.Above, quirks.StackPeer{Name: h, Kind: stackKind(h)})
+	}
+}
+
+func stackKind(name string) string {
+	switch {
+	case strings.HasPrefix(name, "dm-"):
+		return "dm"
+	case strings.HasPrefix(name, "md"):
+		return "md"
+	case strings.HasPrefix(name, "bcache"):
+		return "bcache"
+	}
+	return "other"
+}
+
+// AvoidFrom returns what the probe must not send, by the entries of db that
+// match a device or may.
+func AvoidFrom(db *quirks.Set) func(*probe.Device) []probe.Avoided {
+	return func(d *probe.Device) []probe.Avoided {
+		var out []probe.Avoided
+		for _, m := range db.Match(namesOf(d)) {
+			if m.Truth == quirks.Unknown && identityBlank(m) {
+				continue
+			}
+			for _, a := range m.Entry.Avoid {
+				if a.Scope != "verify" {
+					out = append(out, probe.Avoided{Command: a.Command, Why: a.Why, Source: m.Entry.ID})
+				}
+			}
+		}
+		return out
+	}
+}
