@@ -1,0 +1,39 @@
+// Quirkcheck finds storage devices that silently corrupt data, hang or crawl
+// above a certain transfer size, and says what is safe, with its evidence.
+//
+// Usage:
+//
+//	quirkcheck scan              every block device of this machine: what is known, what to set
+//	quirkcheck explain DEV       each bound and each predicate behind it, with value and file
+//	quirkcheck db lint FILE      check a new entry
+//
+// Exit status, the same in every format:
+//
+//	0    nothing at or above the threshold (--fail-on, default medium)
+//	1    affected devices; db lint: faults
+//	2    wrong usage or configuration
+//	3    undecided, and --fail-on-unknown was given
+//	4    the database is unusable
+//	5    nothing to examine
+//	8    the work as a whole could not be done
+//	130  interrupted
+//
+// Scan reads sysfs, /proc and the udev database. It needs no privilege, no
+// network and no configuration, sends no command to a device and writes
+// nothing. A device without a finding has no known quirk; it is never called
+// safe.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of the scripts")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"quirkcheck": func() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs the transcripts in testdata. Beside testscript's commands
+// they know:
+//
+//	exits N command...        the command ends with exactly this status
+//	machine [-healthy] N DIR  writes the tree of a machine with N SCSI disks, of which sdb is affected
+//	poke FILE TEXT            writes TEXT, with Go escapes, to a file
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "xdg"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":   exits,
+			"machine": machine,
+			"poke":    poke,
+		},
+	})
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits N command...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var ee *exec.ExitError
+	switch {
+	case errors.As(err, &ee):
+		got = ee.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+func machine(ts *testscript.TestScript, neg bool, args []string) {
+	healthy := len(args) > 0 && args[0] == "-healthy"
+	if healthy {
+		args = args[1:]
+	}
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: machine [-healthy] N DIR")
+	}
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ts.Check(sysfstree.Write(ts.MkAbs(args[1]), sysfstree.Options{Disks: n, Adapters: 1, Healthy: healthy}))
+}
+
+func poke(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: poke FILE TEXT")
+	}
+	text, err := strconv.Unquote(`"` + args[1] + `"`)
+	ts.Check(err)
+	matches, err := filepath.Glob(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(matches) != 1 {
+		ts.Fatalf("%s: %d files", args[0], len(matches))
+	}
+	ts.Check(os.WriteFile(matches[0], []byte(text), 0o644))
+}
+
+func TestEveryCommandHasHelpAndExamples(t *testing.T) {
+	root := (&app{}).rootCommand()
+	n := 0
+	for _, c := range root.Commands() {
+		for _, c := range append(c.Commands(), c) {
+			if c.Hidden || c.Name() == "completion" || c.Parent().Name() == "completion" || c.HasSubCommands() {
+				continue
+			}
+			n++
+			if c.Short == "" || c.Example == "" {
+				t.Errorf("%s: no short help or no example", c.CommandPath())
+			}
+			if strings.HasSuffix(c.Short, ".") {
+				t.Errorf("%s: short help ends with a full stop", c.CommandPath())
+			}
+		}
+	}
+	if n < 10 {
+		t.Fatalf("only %d commands", n)
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":           "plain",
+		"\x1b[31mred":     `\x1b[31mred`,
+		"tab\tnew\nline":  `tab\x09new\x0aline`,
+		"caf\u00e9":       "caf\u00e9",
+		"\xff\xfe":        `\xff\xfe`,
+		"\u202etxt":       `\u202etxt`,
+		"\u009b31m":       `\u009b31m`,
+		"del\x7f":         `del\x7f`,
+		"nul\x00":         `nul\x00`,
+		"zero\u200bwidth": `zero\u200bwidth`,
+	} {
+		if got := clean(in); got != want {
+			t.Errorf("clean(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestEscapeJSON(t *testing.T) {
+	in := "{\"a\":\"\u202e\u009b caf\u00e9 \x7f \U000e0001\"}"
+	want := `{"a":"\u202e\u009b caf` + "\u00e9" + ` \u007f \udb40\udc01"}`
+	if got := string(escapeJSON([]byte(in))); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func BenchmarkScan1000(b *testing.B)  { benchmarkScan(b, 1000) }
+func BenchmarkScan10000(b *testing.B) { benchmarkScan(b, 10000) }
+
+func benchmarkScan(b *testing.B, disks int) {
+	dir := os.Getenv("QUIRKCHECK_BENCH_TREE")
+	if dir == "" {
+		dir = b.TempDir()
+		if err := sysfstree.Write(dir, sysfstree.Options{Disks: disks, Adapters: 42, Share: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	os.Unsetenv("QUIRKCHECK_BENCH_TREE")
+	for b.Loop() {
+		if status := run(context.Background(), []string{"scan", "--format", "json", "--sysroot", dir}, nil, io.Discard, os.Stderr); status != statusFindings {
+			b.Fatal(fmt.Errorf("exit status %d", status))
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quirkcheck/quirkcheck/checker"
+	"github.com/quirkcheck/quirkcheck/quirks"
+)
+
+func (a *app) scanCommand() *cobra.Command {
+	var sysroot string
+	cmd := &cobra.Command{
+		Use:   "scan [DEV...]",
+		Short: "Check every block device against the database",
+		Long: `Scan reads identity and limits of every block device from sysfs, matches them
+against the database and says what is set now, what should be set, and why.
+It needs no root and no network, sends no command to a device and changes
+nothing.
+
+DEV is a name (sdb), a /dev path, a by-id link or a partition, which is taken
+as its disk. CURRENT and ADVISED are queue/max_sectors_kb. Exit status 1 means
+that a device is affected at or above --fail-on; quirkcheck explain says why.`,
+		Example: `  quirkcheck scan
+  quirkcheck scan /dev/disk/by-id/ata-ST380013AS_1ABC
+  quirkcheck scan --format json > report.json
+  quirkcheck scan --fail-on high -q || echo "look at this machine"
+  quirkcheck scan --sysroot /mnt/copied-tree --overlay ./my-entries`,
+		RunE: func(cmd *cobra.Command, devs []string) error {
+			c, err := a.config(cmd)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains([]string{"table", "json"}, c.Format) {
+				return fail(statusUsage, "", "format %q: want table or json", c.Format)
+			}
+			p, err := a.policy(c)
+			if err != nil {
+				return err
+			}
+			db, err := a.database(c.Overlay)
+			if err != nil {
+				return err
+			}
+			root, err := a.machine(sysroot)
+			if err != nil {
+				return err
+			}
+			defer root.Close()
+			inv, err := a.inventory(cmd.Context(), root, db, devs)
+			if err != nil {
+				return err
+			}
+			r := checker.Check(inv, db, p)
+			r.Tool.Version = version()
+			r.GeneratedAt = a.now().UTC().Format(time.RFC3339)
+			status := statusOf(r, p)
+			if !c.Quiet {
+				if c.Format == "json" {
+					err = writeJSON(a.stdout, r)
+				} else {
+					err = a.table(r, c.Show)
+				}
+				if err != nil {
+					return fail(statusFailed, "", "write the report: %w", err)
+				}
+			}
+			return silent(status)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
+	f.StringSlice("overlay", nil, "add the entries in `folder` to the database; an entry of the same id replaces the built-in one")
+	f.String("format", "table", "output `format`: table, json")
+	f.String("show", "findings", "what the table lists: findings (all but empty loop and ram devices), `all`, or suppressed too")
+	f.String("fail-on", "medium", "exit with 1 from this `severity` on: none, info, low, medium, high, critical")
+	f.Bool("fail-on-unknown", false, "exit with 3 when a device is undecided")
+	f.BoolP("quiet", "q", false, "print nothing; the exit status is the answer")
+	completeDevices(cmd)
+	return cmd
+}
+
+// statusOf is the one place where a report becomes an exit status.
+func statusOf(r *checker.Report, p checker.Policy) int {
+	switch {
+	case r.Fails(p):
+		return statusFindings
+	case p.FailOnUnknown && r.Summary.Unknown > 0:
+		return statusUndecided
+	case len(r.Devices) == 0:
+		return statusNothing
+	}
+	return statusOK
+}
+
+// writeJSON writes v indented by two blanks, with every rune a terminal could
+// take for a command escaped.
+func writeJSON(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(escapeJSON(b), '\n'))
+	return err
+}
+
+// table prints the report for people.
+func (a *app) table(r *checker.Report, show string) error {
+	byDevice := map[string][]checker.Finding{}
+	for _, f := range r.Findings {
+		if f.Device != nil {
+			byDevice[*f.Device] = append(byDevice[*f.Device], f)
+		}
+	}
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "DEVICE\tIDENTITY\tVIA\tCURRENT\tADVISED\tVERDICT")
+	hidden := 0
+	color := a.color()
+	for _, d := range r.Devices {
+		if show != "all" && (d.Kind == "loop" || d.Kind == "ram") && d.SizeBytes != nil && *d.SizeBytes == 0 {
+			hidden++
+			continue
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", clean(d.Name), clean(identityText(d)), clean(viaText(d)),
+			kib(d.Limits.MaxSectorsKB), kib(d.Recommended.MaxSectorsKB), verdictText(d, byDevice[d.Name], show, color))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if len(r.Devices) > hidden {
+		if _, err := io.WriteString(a.stdout, b.String()); err != nil {
+			return err
+		}
+	}
+	return a.footer(r, hidden)
+}
+
+func (a *app) footer(r *checker.Report, hidden int) error {
+	w := &errWriter{w: a.stdout}
+	s := r.Summary
+	if s.Devices == 0 {
+		w.line("No block device found.")
+		for _, n := range r.Notes {
+			w.line("%s", clean(n.What+": "+n.Why))
+		}
+		return w.err
+	}
+	see := ""
+	for _, want := range []checker.Verdict{checker.Affected, checker.Unknown, checker.Mitigated} {
+		if i := slices.IndexFunc(r.Devices, func(d *checker.Device) bool { return d.Verdict == want }); i >= 0 && see == "" {
+			see = " See: quirkcheck explain " + clean(r.Devices[i].Name)
+		}
+	}
+	w.line("%d of %d devices affected.%s", s.Affected, s.Devices, see)
+	if s.Unknown > 0 {
+		w.line("%d undecided: something could not be read; quirkcheck explain DEV says what, and how to find out.", s.Unknown)
+	}
+	partial := 0
+	for _, d := range r.Devices {
+		if d.Identity.Partial {
+			partial++
+		}
+	}
+	if partial > 0 {
+		w.line("%d with a cut identity: the full model and firmware need root (hdparm -I DEV).", partial)
+	}
+	if s.Suppressed > 0 {
+		w.line("%d suppressed by configuration; --show suppressed lists why.", s.Suppressed)
+	}
+	if hidden > 0 {
+		w.line("%d empty loop and ram devices not listed; --show all lists them.", hidden)
+	}
+	for _, n := range groupNotes(r.Notes) {
+		w.line("note: %s", clean(n))
+	}
+	for _, f := range r.Faults {
+		w.line("entry not used: %s", clean(quirks.Fault(f).String()))
+	}
+	return w.err
+}
+
+// groupNotes joins notes of the same reason into one line.
+func groupNotes(notes []checker.Note) []string {
+	var whys []string
+	whats := map[string][]string{}
+	for _, n := range notes {
+		why := cmp.Or(n.Why, n.State)
+		if whats[why] == nil {
+			whys = append(whys, why)
+		}
+		whats[why] = append(whats[why], n.What)
+	}
+	lines := make([]string, len(whys))
+	for i, why := range whys {
+		what := whats[why]
+		if len(what) > 3 {
+			what = append(what[:3:3], fmt.Sprintf("and %d more", len(what)-3))
+		}
+		lines[i] = strings.Join(what, ", ") + ": " + why
+	}
+	return lines
+}
+
+// errWriter writes lines until the first error.
+type errWriter struct {
+	w     io.Writer
+	err   error
+	short func(string) string // shortens a file name, nil: as it is
+}
+
+// file is a source as people read it.
+func (e *errWriter) file(source string) string {
+	if e.short != nil {
+		source = e.short(source)
+	}
+	return clean(source)
+}
+
+func (e *errWriter) line(format string, args ...any) {
+	if e.err == nil {
+		_, e.err = fmt.Fprintf(e.w, format+"\n", args...)
+	}
+}
+
+func kib(n *uint64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%dK", *n)
+}
+
+// identityText is the fullest name a device has.
+func identityText(d *checker.Device) string {
+	join := func(parts ...*string) string {
+		var out []string
+		for _, p := range parts {
+			if p != nil && *p != "" {
+				out = append(out, *p)
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	id := d.Identity
+	text := ""
+	switch {
+	case id.ATA != nil:
+		text = join(id.ATA.Model, id.ATA.Firmware)
+	case id.NVMe != nil:
+		text = join(id.NVMe.Model, id.NVMe.Firmware)
+	case id.SCSI != nil:
+		text = join(id.SCSI.Vendor, id.SCSI.Product, id.SCSI.Revision)
+	case len(d.Members) > 0:
+		text = "over " + strings.Join(d.Members, " ")
+	}
+	return cmp.Or(text, "-")
+}
+
+func viaText(d *checker.Device) string {
+	if d.Path != nil && (*d.Path == "uas" || *d.Path == "usb-storage") {
+		return *d.Path
+	}
+	if d.Adapter != nil && d.Adapter.Driver != nil {
+		return *d.Adapter.Driver
+	}
+	if d.Kind == "disk" && d.Path != nil {
+		return *d.Path
+	}
+	return d.Kind
+}
+
+func verdictText(d *checker.Device, findings []checker.Finding, show string, color colorer) string {
+	v := d.Verdict
+	if v == checker.Suppressed && show == "findings" {
+		v = checker.NoKnownQuirk
+	}
+	var of []checker.Finding
+	for _, f := range findings {
+		if f.Verdict == v {
+			of = append(of, f)
+		}
+	}
+	slices.SortStableFunc(of, func(a, b checker.Finding) int { return cmp.Compare(b.Severity.Rank(), a.Severity.Rank()) })
+	detail := ""
+	if len(of) > 0 {
+		detail = fmt.Sprintf("  %s (%s)", of[0].Effect, of[0].Severity)
+		if of[0].MitigatedBy != nil {
+			detail += ", by " + mitigationWord(of[0].MitigatedBy)
+		}
+		if len(of) > 1 {
+			detail += fmt.Sprintf(" and %d more", len(of)-1)
+		}
+	}
+	switch v {
+	case checker.Affected:
+		return color.red("AFFECTED") + detail
+	case checker.Unknown:
+		return color.yellow("unknown") + detail
+	case checker.Mitigated:
+		return "mitigated" + detail
+	case checker.Suppressed:
+		return "suppressed" + detail
+	}
+	return "no known quirk"
+}
+
+func mitigationWord(m *checker.MitigatedBy) string {
+	switch m.Kind {
+	case "limit":
+		return "the present limit"
+	case "kernel":
+		return "the kernel"
+	case "probe":
+		return "not asking"
+	}
+	return m.Kind
+}
