@@ -36,6 +36,9 @@ type Options struct {
 	Avoid func(*Device) []Avoided
 	// Only limits the reading to these names (nil: all).
 	Only []string
+	// Progress is told how many devices are handed out for reading (nil: nobody
+	// is told). It is called by the goroutine that called Read.
+	Progress func(done, total int)
 	// Workers is the number of devices read at a time, 0 for one a processor.
 	Workers int
 }
@@ -129,6 +132,9 @@ feed:
 	for i := range names {
 		select {
 		case next <- i:
+			if o.Progress != nil {
+				o.Progress(i+1, len(names))
+			}
 		case <-ctx.Done():
 			break feed
 		}

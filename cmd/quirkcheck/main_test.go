@@ -163,3 +163,19 @@ func benchmarkScan(b *testing.B, disks int) {
 		}
 	}
 }
+
+func TestInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	if err := sysfstree.Write(dir, sysfstree.Options{Disks: 20, Adapters: 1}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, talk strings.Builder
+	if status := run(ctx, []string{"scan", "--sysroot", dir}, nil, &out, &talk); status != statusInterrupted {
+		t.Errorf("exit status %d, want %d", status, statusInterrupted)
+	}
+	if out.Len() > 0 || !strings.Contains(talk.String(), "interrupted") {
+		t.Errorf("stdout %q, stderr %q", out.String(), talk.String())
+	}
+}

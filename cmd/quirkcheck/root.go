@@ -312,7 +312,9 @@ func (a *app) inventory(ctx context.Context, root *probe.Root, db *quirks.Set, d
 			only = append(only, name)
 		}
 	}
-	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: only})
+	step, stop := a.progress()
+	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Progress: step})
+	stop()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

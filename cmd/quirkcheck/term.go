@@ -83,10 +83,5 @@ func (a *app) color() colorer {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false
 	}
-	f, ok := a.stdout.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return colorer(err == nil && info.Mode()&os.ModeCharDevice != 0)
+	return colorer(isTerminal(a.stdout))
 }
