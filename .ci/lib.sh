@@ -36,6 +36,8 @@ have() {
 	kmod) set -- modprobe ;;
 	xz-utils) set -- xz ;;
 	udev) set -- udevadm ;;
+	cryptsetup-bin) set -- cryptsetup ;;
+	multipath-tools) set -- multipath ;;
 	esac
 	command -v "$1" >/dev/null 2>&1
 }

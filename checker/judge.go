@@ -126,6 +126,7 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 		f.Verdict, f.MitigatedBy = Mitigated, limitProtection(sub, kernelSays, limit)
 	case sized && observed:
 		f.Verdict = Affected
+		f.Advice = append(f.Advice, "the kernel here: "+unprotected(kernelSays))
 	case sized: // the kernel's version is all there is to go by
 		if f.Verdict, f.MitigatedBy = byKernel(kernelSays); f.Verdict != Mitigated {
 			f.Verdict = Unknown
@@ -143,6 +144,18 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 		f.judgeHidden(e)
 	}
 	return f
+}
+
+// unprotected says why the kernel's own protection does not hold an affected
+// device.
+func unprotected(p quirks.Protection) string {
+	switch p.Truth {
+	case quirks.True:
+		return "has a quirk of its own for this (" + p.Flag + "), and the limit is above it all the same"
+	case quirks.False:
+		return "no protection: " + p.Why
+	}
+	return "whether it has a protection of its own is not known: " + p.Why
 }
 
 // limitProtection names what holds a size limit that is observed to hold: the

@@ -48,12 +48,7 @@ predicates came out on that device, also where it does not match.`,
 			} else if len(args) == 2 {
 				return fail(statusUsage, "quirkcheck db list lists the ids", "no entry %q", args[0])
 			}
-			root, err := a.machine(sysroot)
-			if err != nil {
-				return err
-			}
-			defer root.Close()
-			inv, err := a.inventory(cmd.Context(), root, db, []string{dev})
+			inv, err := a.read(cmd.Context(), sysroot, db, []string{dev})
 			if err != nil {
 				return err
 			}

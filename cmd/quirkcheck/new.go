@@ -37,12 +37,7 @@ reports every mark that is left.`,
 				if err != nil {
 					return err
 				}
-				root, err := a.machine(sysroot)
-				if err != nil {
-					return err
-				}
-				defer root.Close()
-				inv, err := a.inventory(cmd.Context(), root, db, []string{fromDevice})
+				inv, err := a.read(cmd.Context(), sysroot, db, []string{fromDevice})
 				if err != nil {
 					return err
 				}

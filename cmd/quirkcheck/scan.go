@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quirkcheck/quirkcheck/checker"
+	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/quirks"
 )
 
@@ -50,18 +53,21 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 			if err != nil {
 				return err
 			}
-			root, err := a.machine(sysroot)
-			if err != nil {
+			inv, err := a.read(cmd.Context(), sysroot, db, devs)
+			var se *statusError
+			failed := errors.As(err, &se) && se.status == statusFailed
+			if err != nil && !(failed && c.Format == "json" && !c.Quiet) {
 				return err
 			}
-			defer root.Close()
-			inv, err := a.inventory(cmd.Context(), root, db, devs)
-			if err != nil {
-				return err
+			if failed { // programs get their JSON all the same, with the reason in it
+				inv = &probe.Inventory{Notes: []probe.Note{{What: "scan", State: probe.Unreadable, Why: err.Error(), Source: sysroot}}}
 			}
 			r := checker.Check(inv, db, p)
 			r.Tool.Version = version()
 			r.GeneratedAt = a.now().UTC().Format(time.RFC3339)
+			if failed {
+				return errors.Join(writeJSON(a.stdout, r), err)
+			}
 			status := statusOf(r, p)
 			if !c.Quiet {
 				if c.Format == "json" {
@@ -86,6 +92,16 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 	f.BoolP("quiet", "q", false, "print nothing; the exit status is the answer")
 	completeDevices(cmd)
 	return cmd
+}
+
+// read opens the tree and makes its inventory.
+func (a *app) read(ctx context.Context, sysroot string, db *quirks.Set, devs []string) (*probe.Inventory, error) {
+	root, err := a.machine(sysroot)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return a.inventory(ctx, root, db, devs)
 }
 
 // statusOf is the one place where a report becomes an exit status.

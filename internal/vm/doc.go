@@ -1,0 +1,58 @@
+// Package vm is the test bench of quirkcheck: it boots a packaged kernel in
+// QEMU, with disks of chosen identity, limits and faults, and drives the guest
+// step by step from a Go test.
+//
+//	func TestScan(t *testing.T) {
+//		vm.Require(t, vm.Peers...)
+//		vm.Test(t, vm.Config{
+//			Kernel: vm.Stock(t),
+//			Binary: "/tmp/quirkcheck", // see BuildStatic
+//			Tools:  vm.Peers,
+//			Disks: []vm.Disk{{
+//				Serial: "S1", Bus: vm.VirtioSCSI, Image: vm.TestImage(t, 64<<20),
+//				Vendor: "ATA", Product: "ST380013AS", Revision: "3.20",
+//			}},
+//		}, func(ctx context.Context, m *vm.Machine) error {
+//			r, err := m.Run(ctx, "quirkcheck", "scan", "--format", "json")
+//			...
+//		})
+//	}
+//
+// There is no KVM where these tests run, so the processor is emulated: a boot
+// takes 5 to 20 seconds, and times inside the guest mean nothing by
+// themselves. One boot should carry many devices and many checks, and only
+// one machine should run at a time.
+//
+// # What a guest is made of
+//
+// The kernel is a Debian package, unpacked and not installed (FetchKernel).
+// Its initramfs is a few cpio archives behind each other: busybox, host
+// programs with their libraries, the kernel's modules, and the test's own part
+// with the agent of package vm/guest as init. All but the last are cached in
+// QUIRKCHECK_VM_CACHE, by default quirkcheck/vm in the user's cache folder,
+// keyed by what they are made from and written atomically, so several runs may
+// share it.
+//
+// # How it is driven
+//
+// The agent serves requests over a virtio-serial port (package vm/wire), so
+// the console is for the kernel's last words only. Every wait has an end, and
+// the errors say which: PanicError, TimeoutError, GoneError, EmulatorError,
+// each with the last lines of the console. A machine that does not come up is
+// started once more; after that nothing is repeated in silence, except by
+// Test when the console shows the emulator's own fault.
+//
+// QEMU ends with the test: with the context, at Close, and when the test
+// process dies. Disk images and the initramfs are unlinked files, so nothing is
+// left to clean up.
+//
+// # When tests run
+//
+// Require skips a test unless QUIRKCHECK_VM=1, and names what is missing
+// otherwise; with CI set, a missing program fails the test. Further variables:
+//
+//	QUIRKCHECK_VM_CACHE    folder of kernels and layers
+//	QUIRKCHECK_VM_KERNEL   kernel of the matrix to use as stock kernel ("6.18")
+//	QUIRKCHECK_VM_KERNELS  "all" runs TestVMKernels on the whole matrix
+//	QUIRKCHECK_VM_REFRESH  "1" asks the suites for newer kernels
+package vm
