@@ -79,12 +79,13 @@ type attr struct {
 type attribute struct {
 	name string
 	scsi bool // only below a SCSI device
+	text bool // holds text, not a whole number
 }
 
 // attributes are all knobs of schema/knobs.yaml that sysfs shows on a device
 // (a test compares the two) and what identifies it.
 var attributes = []attribute{
-	{name: "size"}, {name: "dev"}, {name: "ro"}, {name: "removable"}, {name: "hidden"}, {name: "diskseq"},
+	{name: "size"}, {name: "dev", text: true}, {name: "ro"}, {name: "removable"}, {name: "hidden"}, {name: "diskseq"},
 	{name: "queue/atomic_write_max_bytes"},
 	{name: "queue/chunk_sectors"},
 	{name: "queue/discard_granularity"},
@@ -105,23 +106,23 @@ var attributes = []attribute{
 	{name: "queue/physical_block_size"},
 	{name: "queue/read_ahead_kb"},
 	{name: "queue/rotational"},
-	{name: "queue/scheduler"},
+	{name: "queue/scheduler", text: true},
 	{name: "queue/virt_boundary_mask"},
-	{name: "queue/write_cache"},
+	{name: "queue/write_cache", text: true},
 	{name: "queue/write_same_max_bytes"},
 	{name: "queue/write_zeroes_max_bytes"},
-	{name: "queue/zoned"},
+	{name: "queue/zoned", text: true},
 	{name: "device/eh_timeout", scsi: true},
-	{name: "device/power/control", scsi: true},
+	{name: "device/power/control", scsi: true, text: true},
 	{name: "device/queue_depth", scsi: true},
 	{name: "device/timeout", scsi: true},
 	{name: "scsi_disk/FUA", scsi: true},
-	{name: "scsi_disk/cache_type", scsi: true},
+	{name: "scsi_disk/cache_type", scsi: true, text: true},
 	{name: "scsi_disk/max_write_same_blocks", scsi: true},
-	{name: "scsi_disk/protection_mode", scsi: true},
+	{name: "scsi_disk/protection_mode", scsi: true, text: true},
 	{name: "scsi_disk/protection_type", scsi: true},
-	{name: "scsi_disk/provisioning_mode", scsi: true},
-	{name: "scsi_disk/zeroing_mode", scsi: true},
+	{name: "scsi_disk/provisioning_mode", scsi: true, text: true},
+	{name: "scsi_disk/zeroing_mode", scsi: true, text: true},
 }
 
 var attrIndex = func() map[string]int {
@@ -226,15 +227,15 @@ func (d *Device) note(what string, state State, why, source string) {
 func (r *reader) readDevice(d *Device, block dir) {
 	var below dir // the SCSI device, NVMe controller or virtio device
 	if target, err := block.readLink("device"); err == nil {
-		p, err := linkTo(d.SysPath, target)
-		if err == nil {
-			below, err = openDir(r.fsys, p)
-		}
-		if err != nil {
-			d.note("device", stateOf(err), err.Error(), path.Join(d.SysPath, "device"))
-		} else {
-			d.devPath = p
+		at, p, err := r.follow(d.SysPath, "device", target)
+		switch state := stateOf(err); state {
+		case Known:
+			below, d.devPath = at, p
 			defer below.close()
+		case Absent:
+			d.note("device", state, "the link to "+target+" leads nowhere", d.SysPath+"/device")
+		default:
+			d.note("device", state, err.Error(), d.SysPath+"/device")
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		d.note("device", Unreadable, err.Error(), path.Join(d.SysPath, "device"))
@@ -289,8 +290,12 @@ func (r *reader) readDevice(d *Device, block dir) {
 			"sysfs shows 16 of the model's 40 characters and 4 of the firmware's 8; as root, hdparm -I /dev/"+d.Name+" shows them all", d.source("device/model"))
 	}
 	for i, a := range attributes {
-		if d.attrs[i].state == Unreadable {
-			d.note(a.name, Unreadable, d.attrs[i].err.Error(), d.source(a.name))
+		err := d.attrs[i].err
+		if d.attrs[i].state == Known && !a.text {
+			_, err = parseUint(d.attrs[i].text)
+		}
+		if err != nil {
+			d.note(a.name, Unreadable, err.Error(), d.source(a.name))
 		}
 	}
 }

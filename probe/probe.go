@@ -253,21 +253,14 @@ func (r *reader) device(name string) (*Device, Note) {
 	if !fs.ValidPath(name) || strings.Contains(name, "/") {
 		return gone(errors.New("not a device name"))
 	}
-	sysPath := "sys/block/" + name
-	switch target, err := r.root.readLink(sysPath); {
-	case err == nil:
-		if sysPath, err = linkTo("sys/block", target); err != nil {
-			return gone(err)
-		}
+	target, err := r.root.readLink("sys/block/" + name)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return gone(err)
+	case err != nil: // a folder
+		target = name
 	}
-	block, err := openDir(r.fsys, sysPath)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a link on the way
-		if sysPath, err = resolve(r.fsys, "sys/block/"+name); err == nil {
-			block, err = openDir(r.fsys, sysPath)
-		}
-	}
+	block, sysPath, err := r.follow("sys/block", name, target)
 	if err != nil {
 		return gone(err)
 	}
@@ -279,6 +272,26 @@ func (r *reader) device(name string) (*Device, Note) {
 		return gone(err)
 	}
 	return d, Note{}
+}
+
+// follow opens the folder that the link name in folder, which has no link in
+// its own path, points at, and returns its path without links.
+func (r *reader) follow(folder, name, target string) (dir, string, error) {
+	p, err := linkTo(folder, target)
+	if err != nil {
+		return nil, "", err
+	}
+	// A handle refuses further links, so where it opens there are none.
+	if _, handles := r.fsys.(dirOpener); handles {
+		if d, err := openDir(r.fsys, p); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return d, p, err
+		}
+	}
+	if p, err = resolve(r.fsys, folder+"/"+name); err != nil {
+		return nil, "", err
+	}
+	d, err := openDir(r.fsys, p)
+	return d, p, err
 }
 
 // kindOf sorts by the kernel's name of the device.

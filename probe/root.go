@@ -52,8 +52,7 @@ type Root struct {
 	// opened by itself.
 	beneath bool
 	// regular: only regular files are opened. A copy of a tree may hold device
-	// nodes, of which some act when opened; sysfs itself has none, and a mount
-	// with nodev opens none.
+	// nodes, of which some act when opened; sysfs itself has none.
 	regular bool
 }
 
@@ -64,9 +63,7 @@ func OpenRoot(name string) (*Root, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	r := &Root{fd: fd, path: path.Clean(name)}
-	var st unix.Statfs_t
-	nodev := unix.Fstatfs(fd, &st) == nil && st.Flags&unix.ST_NODEV != 0
-	r.regular = r.path != "/" && !nodev
+	r.regular = r.path != "/"
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	if probe, err := unix.Openat2(fd, ".", &how); err == nil {
 		r.beneath = true
@@ -423,7 +420,7 @@ func resolve(fsys fs.FS, name string) (string, error) {
 		target, err := fs.ReadLink(fsys, next)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return "", fmt.Errorf("resolve %s: %w", name, err)
+				return "", fmt.Errorf("resolve %s: %s: %w", name, next, fs.ErrNotExist)
 			}
 			done = next // not a link
 			continue

@@ -28,8 +28,8 @@ func (r *reader) readUdev(d *Device) {
 		return
 	}
 	model := strings.TrimSpace(unescapeUdev(props["ID_MODEL_ENC"]))
-	if model == "" {
-		model = props["ID_MODEL"]
+	if model == "" && !strings.Contains(props["ID_MODEL"], "_") {
+		model = props["ID_MODEL"] // with a `_` nobody knows where blanks were
 	}
 	firmware := props["ID_REVISION"]
 	switch {
