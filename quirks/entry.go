@@ -407,15 +407,17 @@ func (e *Entry) Protects(sub *Subject) Protection {
 	if e.Kernel == nil {
 		return best
 	}
+	some := false // a line covers the path
 	for i := range e.Kernel.Mitigated {
 		m := &e.Kernel.Mitigated[i]
 		covered := m.Path.matchPath(sub.Path)
 		if covered == False {
-			if best.Why == "" || best.Truth == False {
+			if !some {
 				best.Why = fmt.Sprintf("the kernel protects on %s only", strings.Join(m.Path, ", "))
 			}
 			continue
 		}
+		some = true
 		a := m.applies(sub.Kernel)
 		if covered == Unknown && a.Truth == True {
 			a.Truth, a.Why = Unknown, "path not known"
@@ -424,10 +426,16 @@ func (e *Entry) Protects(sub *Subject) Protection {
 			continue
 		}
 		p := Protection{Answer: a}
+		named := False
 		for _, f := range m.Flag {
-			row := kernel.Row{Tree: "mainline", Since: f.Since, Until: f.Until}
-			if f.Since == "" && f.Until == "" || kernel.Carries([]kernel.Row{row}, sub.Kernel).Truth != False {
-				p.Flag = f.Name
+			t := True
+			if f.Since != "" || f.Until != "" {
+				t = kernel.Carries([]kernel.Row{{Tree: "mainline", Since: f.Since, Until: f.Until}}, sub.Kernel).Truth
+			}
+			// A later name may have come to an older stable tree, but the name
+			// that is certain goes first.
+			if t > named {
+				p.Flag, named = f.Name, t
 			}
 		}
 		if m.Limits != nil {

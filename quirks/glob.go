@@ -218,6 +218,24 @@ func (p Pattern) matchPrefix(prefix string) Truth {
 	return Unknown
 }
 
+// goesOn reports whether a longer string that begins with text and n blanks
+// can match. One blank may fall to a star; more are taken for padding unless
+// the pattern itself has them.
+func (p Pattern) goesOn(text string, n int) bool {
+	at := p.run(p.start(), text)
+	for range n {
+		if n > 1 {
+			for i, t := range p.toks {
+				if t.kind == tokStar {
+					at &^= 1 << i
+				}
+			}
+		}
+		at = p.step(at, ' ')
+	}
+	return at != 0
+}
+
 // matchTail answers for a string of which the last bytes are known and lead
 // unknown bytes come before them.
 func (p Pattern) matchTail(lead int, tail string) Truth {

@@ -133,6 +133,15 @@ func (l *linter) file(fsys fs.FS, file string) {
 		l.faults = append(l.faults, f)
 	}
 	if e == nil {
+		// What does not decode keeps its other faults to itself, but for the
+		// one that needs no more than the name.
+		m, _ := doc.(map[string]any)
+		id, isText := m["id"].(string)
+		named := slices.ContainsFunc(faults, func(f Fault) bool { return f.Code == "id-file" })
+		if f, bad := idFault(file, id); isText && bad && !named {
+			f.Line = lineOf(lines, "id")
+			l.faults = append(l.faults, f)
+		}
 		return
 	}
 	l.docs = append(l.docs, lintDoc{e, lines})
@@ -195,6 +204,7 @@ func (l *linter) entry(e *Entry, lines map[string]int) {
 	for _, id := range append([]string{e.ID}, e.Aliases...) {
 		if prev, dup := l.ids[id]; dup {
 			fail("id", "duplicate-id", "%s is taken by %s", id, prev)
+			continue
 		}
 		l.ids[id] = e.file
 	}

@@ -158,8 +158,9 @@ func parse(file string, text []byte) (*Entry, []Fault) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	e := &Entry{file: file}
-	switch err := dec.Decode(&guarded{e}); {
-	case errors.Is(err, io.EOF):
+	g := &guarded{entry: e}
+	switch err := dec.Decode(g); {
+	case errors.Is(err, io.EOF), err == nil && !g.some:
 		return nil, []Fault{{File: file, Message: "no YAML document", Code: "yaml"}}
 	case err != nil:
 		return nil, yamlFaults(file, err)
@@ -171,8 +172,8 @@ func parse(file string, text []byte) (*Entry, []Fault) {
 	fail := func(field, msg, code string) {
 		faults = append(faults, Fault{File: file, Field: field, Message: msg, Code: code})
 	}
-	if want := strings.TrimSuffix(path.Base(file), ".yaml"); e.ID != want {
-		fail("id", fmt.Sprintf("%q is not the file name %q", e.ID, want), "id-file")
+	if f, bad := idFault(file, e.ID); bad {
+		faults = append(faults, f)
 	}
 	if e.Schema != 0 {
 		fail("schema", fmt.Sprintf("version %d: this tool reads 0", e.Schema), "schema-version")
@@ -195,15 +196,19 @@ func parse(file string, text []byte) (*Entry, []Fault) {
 }
 
 // guarded looks at the shape of a document before the entry in it is decoded.
-type guarded struct{ e *Entry }
+type guarded struct {
+	entry *Entry
+	some  bool // there is a document, and it is not null
+}
 
 // UnmarshalYAML has the older of the library's two forms, the one whose
 // decoder stays strict.
 func (g *guarded) UnmarshalYAML(unmarshal func(any) error) error {
+	g.some = true
 	if err := unmarshal(new(shape)); err != nil {
 		return err
 	}
-	return unmarshal(g.e)
+	return unmarshal(g.entry)
 }
 
 type shape struct{}
@@ -246,11 +251,20 @@ func checkShape(n *yaml.Node, nullOK bool) error {
 		return nil
 	}
 	for _, c := range n.Content {
+		if n.Kind == yaml.SequenceNode && c.Tag == "!!null" && !nullOK {
+			return fmt.Errorf("line %d: list item has no value", c.Line)
+		}
 		if err := checkShape(c, nullOK); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// idFault compares an id with the name of its file.
+func idFault(file, id string) (Fault, bool) {
+	want := strings.TrimSuffix(path.Base(file), ".yaml")
+	return Fault{File: file, Field: "id", Message: fmt.Sprintf("%q is not the file name %q", id, want), Code: "id-file"}, id != want
 }
 
 func yamlFaults(file string, err error) []Fault {

@@ -254,8 +254,9 @@ func (s *Subject) spaceTruth(space string, present bool) (t Truth, got, why stri
 	if present {
 		return True, space, ""
 	}
-	if s.Device.Space != "" && s.Device.Space != space {
-		// NVMe behind a RAID HBA shows as SCSI, never the other way round.
+	if s.Device.Space != "" && s.Device.Space != space && (s.Device.Space != "ata" || space != "scsi") {
+		// NVMe behind a RAID HBA shows as SCSI, never the other way round. An
+		// ATA disk has INQUIRY strings too.
 		return False, s.Device.Space, ""
 	}
 	switch s.Path {
@@ -268,9 +269,6 @@ func (s *Subject) spaceTruth(space string, present bool) (t Truth, got, why stri
 	case "libata", "sat-firmware", "scsi", "usb-storage", "uas", "sbp2":
 		if space == "nvme" {
 			return False, s.Path, ""
-		}
-		if s.Path == "libata" && space == "scsi" {
-			return False, "ata", ""
 		}
 	}
 	return Unknown, "", WhyNoIdentity
@@ -305,9 +303,7 @@ type ataView struct {
 	product          Text // PRODUCT IDENTIFICATION of a vendor ATA device
 	revision         Text // its PRODUCT REVISION LEVEL
 	modelCut, fwPart bool
-	// A model with a blank as its 16th character ("Samsung SSD 850 EVO") may
-	// look like a whole one ("Samsung SSD 850"): the prefix to go on from.
-	cutAtBlank string
+	blanks           int // that end a product taken for the whole model
 }
 
 func (s *Subject) ataView() ataView {
@@ -335,8 +331,8 @@ func (s *Subject) ataView() ataView {
 		// Whole where padding shows the end, cut where all 16 are used.
 		if p := v.product.S; len(p) < 16 || strings.HasSuffix(p, " ") || strings.HasSuffix(p, "\x00") {
 			v.wholeModel = v.product
-			if p = strings.TrimRight(p, " "); len(p) == 15 {
-				v.cutAtBlank = strings.TrimLeft(p, " \x00") + " "
+			if p = strings.TrimRight(p, " "); !strings.HasSuffix(p, "\x00") {
+				v.blanks = max(0, 16-len(p))
 			}
 		} else {
 			v.modelCut = true
@@ -354,9 +350,11 @@ func (v ataView) modelTruth(pat Pattern) Truth {
 	if !v.wholeModel.Known {
 		return pat.matchPrefix(v.product.trimmed())
 	}
-	t := truthOf(pat.Match(v.wholeModel.trimmed()))
-	if t == False && v.cutAtBlank != "" {
-		return min(Unknown, pat.matchPrefix(v.cutAtBlank))
+	m := v.wholeModel.trimmed()
+	t := truthOf(pat.Match(m))
+	if t == False && v.blanks > 0 && pat.goesOn(m, v.blanks) {
+		// "Samsung SSD 850 EVO" has a blank where the cut is.
+		return Unknown
 	}
 	return t
 }
@@ -716,23 +714,26 @@ func (c *Condition) predicate(sub *Subject) Predicate {
 	return p
 }
 
-// fact looks up a condition key.
+// fact looks up a condition key: where the subject has a place for it, else
+// among settings and limits, which an example can always give.
 func (s *Subject) fact(key string) (string, bool) {
+	var own Text
 	switch key {
 	case "path":
-		return s.Path, s.Path != ""
+		own = Text{S: s.Path, Known: s.Path != ""}
 	case "transport":
-		return s.Transport, s.Transport != ""
+		own = Text{S: s.Transport, Known: s.Transport != ""}
 	case "driver":
-		d, ok := s.Adapter["driver"]
-		return d, ok
+		own = mapText(s.Adapter, "driver")
 	case "md_level":
-		return s.Stack.Level, s.Stack.Level != ""
+		own = Text{S: s.Stack.Level, Known: s.Stack.Level != ""}
 	case "dm_target":
-		return s.Stack.Target, s.Stack.Target != ""
+		own = Text{S: s.Stack.Target, Known: s.Stack.Target != ""}
 	case "page_size":
-		v, ok := s.Machine["page_size"]
-		return v, ok
+		own = mapText(s.Machine, "page_size")
+	}
+	if own.Known {
+		return own.S, true
 	}
 	if v, ok := s.Settings[key]; ok {
 		return v.String(), true
