@@ -26,14 +26,19 @@ var allowed = map[string][]string{
 	"quirks/mkindex":                   {"quirks"},
 	"probe":                            {"probe/scsi", "probe/ata", "probe/nvme", "internal/kernel", "internal/ioctl"},
 	"checker":                          {"quirks", "probe", "internal/kernel"},
-	"cmd/quirkcheck":                   {"quirks", "probe", "checker", "schema", "internal/kernel"},
+	"checker/store":                    {},
+	"checker/enforce":                  {"checker", "checker/store", "internal/kernel"},
+	"checker/emit":                     {"checker", "quirks", "internal/kernel"},
+	"cmd/quirkcheck":                   {"quirks", "probe", "checker", "checker/emit", "checker/enforce", "checker/store", "schema", "internal/kernel"},
 	"internal/house":                   {},
+	"packaging":                        {},
 	"internal/recorded":                {},
 	"internal/sysfstree":               {},
 	"internal/sysfstree/cmd/sysfstree": {"internal/sysfstree"},
-	"internal/vm":                      {"internal/vm/wire", "internal/vm/nbd", "internal/vm/faultdisk"},
+	"internal/vm":                      {"internal/vm/wire", "internal/vm/nbd", "internal/vm/faultdisk", "internal/vm/tcmu"},
 	"internal/vm/wire":                 {},
-	"internal/vm/guest":                {"internal/vm/wire"},
+	"internal/vm/guest":                {"internal/vm/wire", "internal/vm/tcmu"},
+	"internal/vm/tcmu":                 {},
 	"internal/vm/nbd":                  {"internal/vm/faultdisk"},
 	"internal/vm/faultdisk":            {},
 }
@@ -46,7 +51,7 @@ var only = map[string][]string{
 	"github.com/dswarbrick/smart":           {"probe/ata"},
 	"github.com/santhosh-tekuri/jsonschema": {"schema"},
 	"go.yaml.in/yaml":                       {"quirks", "schema"},
-	"golang.org/x/sys":                      {"probe", "internal/ioctl", "internal/vm", "internal/vm/guest"},
+	"golang.org/x/sys":                      {"probe", "internal/ioctl", "internal/vm", "internal/vm/guest", "internal/vm/tcmu"},
 }
 
 // testOnly are packages that nothing but tests and their tools may import.

@@ -46,6 +46,26 @@
 // process dies. Disk images and the initramfs are unlinked files, so nothing is
 // left to clean up.
 //
+// # Where faults come from
+//
+// What QEMU's disks are set to say, Disk has. Data that are damaged, late or
+// lost come from package vm/faultdisk over NBD (ServeNBD). Commands of one kind
+// or every nth that fail or get no answer: ScsiDebugEvery, ScsiDebugRules.
+// INQUIRY, VPD pages, IDENTIFY DEVICE and sense data, which none of these
+// reach, are those of a TCMUDisk: the agent serves it through the kernel's
+// target_core_user and tcm_loop, as package vm/tcmu has it, and keeps all CDBs
+// that came for TCMUCommands.
+//
+//	f, err := m.TCMU(ctx, vm.TCMUDisk{
+//		Name: "liar", Serial: "L1", Inquiry: tcmu.Inquiry("ACME", "LIAR", "1.00"),
+//		VPD:   map[byte][]byte{0xb0: tcmu.BlockLimits(65535, 0)[:12]},
+//		Rules: []vm.TCMURule{{Prefix: []byte{0x28}, Status: tcmu.CheckCondition, Sense: tcmu.MediumError()}},
+//	})
+//
+// Each takes 8 MiB of the guest's memory for its ring, and what is written to
+// it. An answer may be late by tcmu.MaxHang at most, since the target core
+// cannot give up a command. It works on all kernels of the matrix.
+//
 // # When tests run
 //
 // Require skips a test unless QUIRKCHECK_VM=1, and names what is missing

@@ -67,6 +67,7 @@ var StandardModules = []string{
 	"xhci_pci", "megaraid_sas", "mptsas", "vmw_pvscsi", "loop", "null_blk", "ext4", "crc32c_generic",
 	"dm_mod", "dm_multipath", "dm_round_robin", "dm_queue_length", "dm_service_time", "dm_crypt", "dm_flakey", "dm_delay", "scsi_dh_alua",
 	"raid0", "raid1", "raid10", "raid456",
+	"target_core_mod", "target_core_user", "tcm_loop", "uio",
 	// What dm-crypt asks for by itself when a table is loaded.
 	"xts", "ecb", "cbc", "essiv", "algif_skcipher", "aes_generic", "sha256_generic", "crct10dif_generic", "crc64_rocksoft_generic",
 }
@@ -1025,19 +1026,39 @@ func buildAgent(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(out)
 }
 
-// BuildStatic compiles a main package of this module without cgo, as guests
-// need it.
+// staticTags and staticFlags are those of the release build (.ci/lib.sh).
+const (
+	staticTags  = "netgo,osusergo,sqlite_omit_load_extension"
+	staticFlags = "-s -w -linkmode external -extldflags -static"
+)
+
+// BuildStatic compiles a main package of this module into a static binary, as
+// guests need it: without cgo where the package does without, else linked as
+// the release is.
 func BuildStatic(ctx context.Context, pkg, out string) error {
 	tool, err := exec.LookPath("go")
 	if err != nil {
 		return &MissingError{What: "go", Err: err}
 	}
-	c := exec.CommandContext(ctx, tool, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, pkg)
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if msg, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w: %s", pkg, err, bytes.TrimSpace(msg))
+	run := func(cgo string, args ...string) ([]byte, error) {
+		c := exec.CommandContext(ctx, tool, args...)
+		c.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOOS=linux", "GOARCH=amd64")
+		msg, err := c.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("go %s %s: %w: %s", args[0], pkg, err, bytes.TrimSpace(msg))
+		}
+		return msg, nil
 	}
-	return nil
+	needs, err := run("1", "list", "-deps", "-buildvcs=false", "-tags", staticTags, "-f", "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}}{{end}}", pkg)
+	if err != nil {
+		return err
+	}
+	cgo, flags := "0", "-s -w"
+	if len(bytes.TrimSpace(needs)) > 0 {
+		cgo, flags = "1", staticFlags
+	}
+	_, err = run(cgo, "build", "-trimpath", "-buildvcs=false", "-tags", staticTags, "-ldflags="+flags, "-o", out, pkg)
+	return err
 }
 
 func orInt(n, other int) int {

@@ -207,7 +207,7 @@ func TestVMBench(t *testing.T) {
 	)
 	begin := time.Now()
 	Test(t, Config{
-		Kernel: Stock(t), Binary: buildQuirkcheck(t), Tools: slices.Concat(Peers, Stackers), Disks: disks, MemoryMiB: 384, Append: menuParameters,
+		Kernel: Stock(t), Binary: buildQuirkcheck(t), Tools: slices.Concat(Peers, Stackers), Disks: disks, MemoryMiB: 416, Append: menuParameters,
 	}, func(ctx context.Context, m *Machine) error {
 		t.Logf("Linux %s up after %s s, disks there after %.1f s", m.Release(), m.BootSeconds(), time.Since(begin).Seconds())
 		step := func(name string, f func(ctx context.Context, t *testing.T, m *Machine) error) {
@@ -220,6 +220,7 @@ func TestVMBench(t *testing.T) {
 		step("identity and limits", checkMenu)
 		step("scan agrees with its peers", scanAgrees)
 		step("scan says what the kernel protects", scanVerdicts)
+		step("disks that lie", tcmuDisks)
 		step("corruption of 2015", func(ctx context.Context, t *testing.T, m *Machine) error { return corruption(ctx, t, m, bad) })
 		step("peers run", peers)
 		step("agent", agent)

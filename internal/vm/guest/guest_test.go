@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quirkcheck/quirkcheck/internal/vm/wire"
@@ -100,4 +101,18 @@ func TestDirectRefusesOddSizes(t *testing.T) {
 			t.Errorf("%+v: %q, want it refused", d, rep.Error)
 		}
 	}
+}
+
+func TestTCMUDiskThatIsNotThere(t *testing.T) {
+	var ts targets
+	for _, op := range []string{wire.OpTCMUSet, wire.OpTCMUCommands, wire.OpTCMURelease, wire.OpTCMURemove} {
+		rep := ts.do(wire.Request{Op: op, Path: "x", Parts: [][]byte{[]byte("{}")}}, nil)
+		if rep.Errno != int(syscall.ENOENT) || !strings.Contains(rep.Error, "TCMU disk x") {
+			t.Errorf("%s: %q, error number %d, want ENOENT", op, rep.Error, rep.Errno)
+		}
+	}
+	if rep := ts.do(wire.Request{Op: wire.OpTCMUAdd, Parts: [][]byte{[]byte("{")}}, nil); !strings.Contains(rep.Error, "decode TCMU disk") {
+		t.Errorf("half a description: %q", rep.Error)
+	}
+	ts.releaseAll()
 }

@@ -64,6 +64,7 @@ type agent struct {
 	send     sync.Mutex
 	mu       sync.Mutex   // guards children
 	children map[int]bool // processes that have a goroutine waiting for them
+	targets  targets
 }
 
 func (a *agent) serve() error {
@@ -111,6 +112,7 @@ func (a *agent) reply(rep wire.Reply) {
 }
 
 func (a *agent) poweroff(id int) error {
+	a.targets.releaseAll() // the kernel shuts disks down, and waits for them
 	a.reply(wire.Reply{ID: id})
 	a.send.Lock() // for good: nothing may follow BYE
 	if err := wire.Write(a.port, wire.Bye, struct{}{}); err != nil {
@@ -169,6 +171,8 @@ func (a *agent) do(rq wire.Request) wire.Reply {
 		return wire.Reply{}
 	case wire.OpDirect:
 		return direct(*rq.Direct)
+	case wire.OpTCMUAdd, wire.OpTCMUSet, wire.OpTCMUCommands, wire.OpTCMURelease, wire.OpTCMURemove:
+		return a.targets.do(rq, a.mods)
 	}
 	return failed(fmt.Errorf("unknown operation %q", rq.Op))
 }

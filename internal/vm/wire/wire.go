@@ -64,7 +64,7 @@ type Request struct {
 
 	Direct *Direct `json:"direct,omitempty"`
 
-	Parts [][]byte `json:"-"` // exec: stdin; put: the content
+	Parts [][]byte `json:"-"` // exec: stdin; put: the content; tcmu: a description
 }
 
 // Ops of a Request.
@@ -78,6 +78,14 @@ const (
 	OpModprobe = "modprobe"
 	OpDirect   = "direct"
 	OpPoweroff = "poweroff"
+
+	// The disks of package tcmu. Path is a disk's name, and the first part the
+	// JSON of a tcmu.Disk, or in the answer of the commands received.
+	OpTCMUAdd      = "tcmu-add"
+	OpTCMUSet      = "tcmu-set"
+	OpTCMUCommands = "tcmu-commands"
+	OpTCMURelease  = "tcmu-release"
+	OpTCMURemove   = "tcmu-remove"
 )
 
 // Direct asks for O_DIRECT transfers of a pattern that names its own place:
