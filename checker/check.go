@@ -112,20 +112,18 @@ func noteOf(n probe.Note) Note {
 	return Note{What: n.What, State: n.State.String(), Why: n.Why, Source: n.Source}
 }
 
+// DeviceOf describes a device without judging it: identity, limits, stack.
+func DeviceOf(inv *probe.Inventory, pd *probe.Device) *Device {
+	return describe(SubjectOf(inv, pd), pd)
+}
+
 func checkDevice(inv *probe.Inventory, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding) {
 	sub := SubjectOf(inv, pd)
 	j := Judge(sub, db, p)
-	d := &Device{Name: pd.Name, Kind: pd.Kind, Transport: strOrNil(pd.Transport), Path: strOrNil(pd.Path),
-		Identity: identityOf(pd), Limits: limitsOf(sub), Safe: j.Safe, Recommended: j.Recommended, Verdict: j.Verdict,
-		Members: orEmpty(pd.Members), Holders: orEmpty(pd.Holders), Notes: []Note{}}
+	d := describe(sub, pd)
+	d.Safe, d.Recommended, d.Verdict = j.Safe, j.Recommended, j.Verdict
 	if d.Safe.Bounds == nil {
 		d.Safe.Bounds = []Bound{}
-	}
-	if s := pd.SizeBytes(); s.Ok() {
-		d.SizeBytes = &s.V
-	}
-	if a := pd.Adapter; a.PCI != "" || a.Driver != "" || a.Host != "" {
-		d.Adapter = &Adapter{PCI: strOrNil(a.PCI), Driver: strOrNil(a.Driver), Host: strOrNil(a.Host), Class: strOrNil(a.Class)}
 	}
 	for _, n := range pd.Notes {
 		d.Notes = append(d.Notes, noteOf(n))
@@ -145,6 +143,20 @@ func checkDevice(inv *probe.Inventory, pd *probe.Device, db *quirks.Set, p Polic
 		}
 	}
 	return d, j.Findings
+}
+
+func describe(sub *quirks.Subject, pd *probe.Device) *Device {
+	d := &Device{Name: pd.Name, Kind: pd.Kind, Transport: strOrNil(pd.Transport), Path: strOrNil(pd.Path),
+		Identity: identityOf(pd), Limits: limitsOf(sub),
+		Members: orEmpty(pd.Members), Holders: orEmpty(pd.Holders), Notes: []Note{}}
+	d.Stack = stackOf(pd)
+	if s := pd.SizeBytes(); s.Ok() {
+		d.SizeBytes = &s.V
+	}
+	if a := pd.Adapter; a.PCI != "" || a.Driver != "" || a.Host != "" {
+		d.Adapter = &Adapter{PCI: strOrNil(a.PCI), Driver: strOrNil(a.Driver), Host: strOrNil(a.Host), Class: strOrNil(a.Class), ATAPort: strOrNil(a.ATAPort)}
+	}
+	return d
 }
 
 // sourceOf names the file a predicate's value came from.
@@ -210,6 +222,36 @@ func identityOf(d *probe.Device) Identity {
 		id.USB = &USBIdentity{VID: get("vid"), PID: get("pid"), BCD: get("bcd"), Manufacturer: get("manufacturer"), Product: get("product")}
 	}
 	return id
+}
+
+// stackOf reads a dm or md device's own files. The map's UUID starts with the
+// name of who made it (libdevmapper's convention); only multipath is
+// request-based.
+func stackOf(d *probe.Device) *Stack {
+	if d.Kind != "dm" && d.Kind != "md" {
+		return nil
+	}
+	s := &Stack{Kind: d.Kind}
+	if name, ok := d.Text("dm/name"); ok && d.Kind == "dm" {
+		s.Name = &name
+	}
+	if level, ok := d.Text("md/level"); ok && d.Kind == "md" {
+		s.Level = &level
+	}
+	if d.RequestBased.Ok() {
+		s.RequestBased = &d.RequestBased.V
+	}
+	uuid, _ := d.Text("dm/uuid")
+	for prefix, target := range map[string]string{"mpath-": "multipath", "CRYPT-": "crypt", "LVM-": "lvm", "DMRAID-": "raid", "part": "linear"} {
+		if d.Kind == "dm" && strings.HasPrefix(uuid, prefix) {
+			s.Target = &target
+		}
+	}
+	if s.Target == nil && s.RequestBased != nil && *s.RequestBased {
+		target := "multipath"
+		s.Target = &target
+	}
+	return s
 }
 
 func limitsOf(sub *quirks.Subject) Limits {

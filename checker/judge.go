@@ -303,9 +303,8 @@ func recommend(sub *quirks.Subject, safe Safe) Recommended {
 	if !known || lbs < 512 || lbs > 1<<20 {
 		lbs = 512
 	}
-	unit := max(lbs/512, 2)
-	sectors := *safe.MaxSectors / unit * unit
-	kib := sectors / 2
+	kib := SettableKiB(*safe.MaxSectors, lbs)
+	sectors := kib * 2
 	if floor, why := writeFloorKiB(sub); kib < floor {
 		r.Because = append(r.Because, fmt.Sprintf("%s (%s) asks for at most %d sectors, and the kernel takes no value below %d KiB (%s): the limit cannot be set, use another path or replace the device",
 			bound.Reason, bound.Source, bound.MaxSectors, floor, why))
@@ -321,6 +320,14 @@ func recommend(sub *quirks.Subject, safe Safe) Recommended {
 		r.Because = append(r.Because, fmt.Sprintf("with its physical block of %d bytes the largest request really sent is %d KiB", pbs, kib*1024/pbs*pbs/1024))
 	}
 	return r
+}
+
+// SettableKiB is the largest value of queue/max_sectors_kb that lets no request
+// above maxSectors (512-byte sectors) through and stands after writing: KiB
+// hide an odd sector, and the kernel rounds to the logical block (bytes).
+func SettableKiB(maxSectors, logicalBlockSize uint64) uint64 {
+	unit := max(logicalBlockSize/512, 2)
+	return maxSectors / unit * unit / 2
 }
 
 // writeFloorKiB is the smallest value a kernel accepts: one page, from 6.18 on

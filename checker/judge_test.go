@@ -14,6 +14,7 @@ import (
 
 	"github.com/quirkcheck/quirkcheck/checker"
 	"github.com/quirkcheck/quirkcheck/internal/recorded"
+	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/quirks"
 )
 
@@ -313,6 +314,7 @@ func TestRecommendedValueStandsAfterWriting(t *testing.T) {
 		{"8191 sectors become 4095 KiB", boss, "", map[string]any{"max_sectors_kb": 32767, "logical_block_size": 512}, nil, "6.18.3", 4095},
 		{"rounded to a logical block of 4 KiB", boss, "", map[string]any{"max_sectors_kb": 32767, "logical_block_size": 4096}, nil, "6.18.3", 4092},
 		{"a satisfying value is left alone", boss, "", map[string]any{"max_sectors_kb": 1279, "logical_block_size": 512}, nil, "6.18.3", 1279},
+		{"a satisfying value that no write could give is left alone", boss, "", map[string]any{"max_sectors_kb": 4095, "logical_block_size": 4096}, nil, "6.18.3", 4095},
 		{"15 sectors become 7 KiB", sil, "1095:3112", map[string]any{"max_sectors_kb": 1280, "logical_block_size": 512}, nil, "6.18.3", 7},
 		{"below a page of 64 KiB nothing can be set", sil, "1095:3112", map[string]any{"max_sectors_kb": 1280, "logical_block_size": 512}, map[string]any{"page_size": "65536"}, "6.12.3", nil},
 		{"from 6.18 the floor is 4 KiB", sil, "1095:3112", map[string]any{"max_sectors_kb": 1280, "logical_block_size": 512}, map[string]any{"page_size": "65536"}, "6.18.3", 7},
@@ -468,5 +470,27 @@ func TestLintExamplesNotices(t *testing.T) {
 	faults := checker.LintExamples(db.Entries())
 	if len(faults) != 1 || faults[0].Code != "example-verdict" {
 		t.Errorf("%v, want one example-verdict", faults)
+	}
+}
+
+func TestVPDCountsLogicalBlocks(t *testing.T) {
+	for lbs, want := range map[int]uint64{512: 512, 4096: 4096} {
+		j := checker.Judge(subject(t, map[string]any{"scsi": map[string]any{"vendor": "ACME", "product": "DISK"}, "path": "scsi",
+			"limits": map[string]any{"max_sectors_kb": 4096, "logical_block_size": lbs, "vpd_max_transfer_blocks": 512}}), builtin(t), checker.Policy{})
+		if got := deref(j.Safe.MaxSectors); got != want {
+			t.Errorf("512 blocks of %d bytes are %d sectors, want %d", lbs, got, want)
+		}
+	}
+}
+
+func TestSubjectOfAnNVMeDeviceCarriesItsPCIVendors(t *testing.T) {
+	sys := recorded.FS(t, "7.3.4-debian13-backports")
+	inv, err := probe.Read(t.Context(), sys, probe.Options{Only: []string{"nvme0n1"}})
+	if err != nil || len(inv.Devices) != 1 {
+		t.Fatal(err, inv)
+	}
+	// QEMU's NVMe controller is 1b36:0010, subsystem 1af4:1100.
+	if id := checker.SubjectOf(inv, inv.Devices[0]).Device; id.Space != "nvme" || id.VID != "1b36" || id.SSVID != "1af4" {
+		t.Errorf("%+v, want nvme 1b36 1af4", id)
 	}
 }

@@ -91,7 +91,17 @@ type Device struct {
 	Verdict     Verdict     `json:"verdict"`
 	Members     []string    `json:"members"`
 	Holders     []string    `json:"holders"`
+	Stack       *Stack      `json:"stack,omitempty"`
 	Notes       []Note      `json:"notes"`
+}
+
+// Stack says what a device-mapper or md device is.
+type Stack struct {
+	Kind         string  `json:"kind"`             // dm, md
+	Name         *string `json:"name,omitempty"`   // of the map
+	Target       *string `json:"target,omitempty"` // multipath, crypt, lvm, raid, ... as the map's UUID says; null unknown
+	Level        *string `json:"level,omitempty"`  // md level
+	RequestBased *bool   `json:"request_based,omitempty"`
 }
 
 // Identity holds a device's names in each space it shows; strings are trimmed.
@@ -132,6 +142,8 @@ type Adapter struct {
 	Driver *string `json:"driver"`
 	Host   *string `json:"host"`
 	Class  *string `json:"class,omitempty"`
+	// ATAPort is libata's number of the port, as its log and libata.force count.
+	ATAPort *string `json:"ata_port,omitempty"`
 }
 
 // Limits are as read: numbers of sysfs files as they stand there, VPD fields

@@ -48,7 +48,11 @@ type Device struct {
 
 	Members []string // slaves: what it is made of
 	Holders []string // what is made of it
-	Notes   []Note
+	// RequestBased tells a device-mapper device that clones requests
+	// (multipath) from one that resubmits bios: only the former has hardware
+	// queues of its own, mq/ (block/blk-mq-sysfs.c). Known for dm devices only.
+	RequestBased Value[bool]
+	Notes        []Note
 
 	attrs     []attr
 	devPath   string // folder of the device below the block device
@@ -85,6 +89,7 @@ type attribute struct {
 // attributes are all knobs of schema/knobs.yaml that sysfs shows on a device
 // (a test compares the two) and what identifies it.
 var attributes = []attribute{
+	{name: "dm/name", text: true}, {name: "dm/uuid", text: true}, {name: "md/level", text: true},
 	{name: "size"}, {name: "dev", text: true}, {name: "ro"}, {name: "removable"}, {name: "hidden"}, {name: "diskseq"},
 	{name: "queue/atomic_write_max_bytes"},
 	{name: "queue/chunk_sectors"},
@@ -260,6 +265,15 @@ func (r *reader) readDevice(d *Device, block dir) {
 				name = strings.TrimPrefix(name, "device/")
 			}
 			d.attrs[i] = readAttr(below, name)
+		}
+	}
+	if d.Kind == "dm" {
+		_, err := block.list("mq")
+		switch state := stateOf(err); state {
+		case Known, Absent:
+			d.RequestBased = known(state == Known, d.SysPath+"/mq")
+		default:
+			d.RequestBased = Value[bool]{State: Unreadable, Source: d.SysPath + "/mq", Err: err}
 		}
 	}
 	d.Members = sortedNames(block, "slaves")

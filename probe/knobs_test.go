@@ -31,6 +31,9 @@ var notRead = map[string]string{
 var noKnob = map[string]string{
 	"size":                       "capacity",
 	"dev":                        "key of the udev database",
+	"dm/name":                    "names the map, for dmsetup",
+	"dm/uuid":                    "tells who made the map",
+	"md/level":                   "shown",
 	"ro":                         "shown",
 	"removable":                  "shown",
 	"hidden":                     "tells the paths of an NVMe multipath head",
