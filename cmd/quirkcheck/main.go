@@ -5,6 +5,8 @@
 //
 //	quirkcheck scan              every block device of this machine: what is known, what to set
 //	quirkcheck explain DEV       each bound and each predicate behind it, with value and file
+//	quirkcheck recommend         where to put the limit: udev, multipath.conf, kernel parameters, ...
+//	quirkcheck enforce           lower the limit; --apply, --persist, revert
 //	quirkcheck db lint FILE      check a new entry
 //
 // Exit status, the same in every format:
@@ -15,6 +17,7 @@
 //	3    undecided, and --fail-on-unknown was given
 //	4    the database is unusable
 //	5    nothing to examine
+//	6    enforcement refused, a value that did not read back as written, or a restore incomplete
 //	8    the work as a whole could not be done
 //	130  interrupted
 //

@@ -29,6 +29,7 @@ const (
 	statusUndecided   = 3
 	statusDatabase    = 4
 	statusNothing     = 5
+	statusRefused     = 6
 	statusFailed      = 8
 	statusInterrupted = 130
 )
@@ -150,7 +151,8 @@ A device without a finding has no known quirk; it is never called safe.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(statusUsage, cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(a.scanCommand(), a.explainCommand(), a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
+	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(),
+		a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
@@ -302,15 +304,9 @@ func (a *app) machine(sysroot string) (*probe.Root, error) {
 
 // inventory reads the machine, or the devices named.
 func (a *app) inventory(ctx context.Context, root *probe.Root, db *quirks.Set, devs []string) (*probe.Inventory, error) {
-	var only []string
-	for _, dev := range devs {
-		name, err := probe.ResolveName(root, dev)
-		if err != nil {
-			return nil, fail(statusUsage, "quirkcheck scan lists the devices of this machine", "%w", err)
-		}
-		if !slices.Contains(only, name) {
-			only = append(only, name)
-		}
+	only, err := names(root, devs)
+	if err != nil {
+		return nil, err
 	}
 	step, stop := a.progress()
 	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Progress: step})
