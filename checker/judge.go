@@ -107,6 +107,10 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 	}
 	limit, sized := e.MaxSectors()
 	k, observed := sub.MaxSectorsKiB()
+	f.Settings = settings(sub, e)
+	if !sized && len(f.Settings) > 0 {
+		f.Wanted, f.Observed = &f.Settings[0].Wanted, f.Settings[0].Observed
+	}
 	if sized {
 		want := fmt.Sprintf("max_sectors %d (max_sectors_kb %d)", limit, limit/2)
 		f.Wanted = &want
@@ -135,7 +139,11 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 	case len(e.Avoid) > 0 && len(e.Want) == 0:
 		f.Verdict, f.MitigatedBy = Mitigated, avoidProtection(sub, e, kernelSays)
 	default:
-		f.Verdict, f.MitigatedBy = byKernel(kernelSays)
+		v, by, ok := bySettings(f.Settings)
+		if !ok { // what cannot be observed is judged by the kernel's version
+			v, by = byKernel(kernelSays)
+		}
+		f.Verdict, f.MitigatedBy = v, by
 		if f.Verdict == Unknown {
 			f.Advice = []string{kernelSays.Why}
 		}

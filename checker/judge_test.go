@@ -494,3 +494,50 @@ func TestSubjectOfAnNVMeDeviceCarriesItsPCIVendors(t *testing.T) {
 		t.Errorf("%+v, want nvme 1b36 1af4", id)
 	}
 }
+
+func TestSettingsBesideTheSize(t *testing.T) {
+	entry := load(t, `
+schema: 0
+id: ata-test-link-power-link-reset
+title: Test disk loses its link with link power management
+effect: link-reset
+severity: medium
+confidence: confirmed
+match:
+  any:
+    - device: {space: ata, model: "ACME 1", firmware: {any: "test"}}
+want:
+  - {knob: link_power, equal: max_performance}
+  - {knob: queue_depth, at_most: 16}
+kernel:
+  mitigated:
+    - path: [libata]
+      flag: [{name: ATA_QUIRK_NOLPM}]
+      trees: [{tree: mainline, since: "6.12"}]
+references: [{type: report, url: "https://example.org/1"}]
+examples: {match: [], no_match: []}
+`)
+	for _, c := range []struct {
+		name     string
+		settings map[string]any
+		kernel   string
+		want     checker.Verdict
+	}{
+		{"one outside its bound is enough", map[string]any{"link_power_management_policy": "min_power", "queue_depth": 1}, "6.18", checker.Affected},
+		{"the number above its bound", map[string]any{"link_power_management_policy": "max_performance", "queue_depth": 17}, "6.18", checker.Affected},
+		{"all within", map[string]any{"link_power_management_policy": "max_performance", "queue_depth": 16}, "6.1", checker.Mitigated},
+		{"not read, judged by the kernel: has it", nil, "6.18", checker.Mitigated},
+		{"not read, judged by the kernel: has it not", nil, "6.11", checker.Affected},
+		{"half read is not read", map[string]any{"queue_depth": 1}, "6.11", checker.Affected},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := map[string]any{"device": map[string]any{"space": "ata", "model": "ACME 1", "firmware": "1"}, "path": "libata", "kernel": c.kernel}
+			if c.settings != nil {
+				m["settings"] = c.settings
+			}
+			if got := checker.VerdictOf(subject(t, m), entry); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}

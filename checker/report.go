@@ -219,6 +219,7 @@ type Finding struct {
 	Confidence  string             `json:"confidence,omitempty"`
 	Why         []Why              `json:"why"`
 	Advice      []string           `json:"advice,omitempty"`
+	Settings    []Setting          `json:"settings,omitempty"` // knobs beside max_sectors
 }
 
 // MitigatedBy names what protects a device that an entry matches.

@@ -71,7 +71,8 @@ func namesOf(d *probe.Device) *quirks.Subject {
 		sub.SCSI = quirks.Identity{Space: "scsi", Vendor: text(d.Vendor), Product: text(d.Product), Revision: text(d.Revision)}
 	}
 	if a := d.Adapter; a.Known {
-		sub.Adapter = map[string]string{"pci": a.PCI, "class": a.Class, "revision": a.Revision, "driver": a.Driver, "host": a.Host, "ata_port": a.ATAPort}
+		sub.Adapter = map[string]string{"pci": a.PCI, "class": a.Class, "revision": a.Revision, "driver": a.Driver, "host": a.Host, "ata_port": a.ATAPort,
+			"device": d.Name, "hctl": d.HCTL()}
 	}
 	if sub.USB = d.USB; sub.USB == nil && d.Path != "" {
 		sub.USB = noUSB

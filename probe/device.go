@@ -162,6 +162,15 @@ func (d *Device) Attr(name string) Value[string] {
 	return Value[string]{V: a.text, State: a.state, Err: a.err, Source: d.source(name)}
 }
 
+// HCTL is the SCSI address, host:channel:target:lun; "" where it is no SCSI
+// device.
+func (d *Device) HCTL() string {
+	if base := path.Base(d.devPath); reHCTL.MatchString(base) {
+		return base
+	}
+	return ""
+}
+
 // DevicePath is the folder that the block device's "device" link leads to,
 // relative to the root; "" where there is none.
 func (d *Device) DevicePath() string { return d.devPath }

@@ -43,6 +43,9 @@ func TestGreater(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for limit := uint64(4); limit <= 32767; limit++ {
+		if strings.Trim(greater(limit), "0123456789[-]*|") != "" {
+			t.Fatalf("greater(%d) = %s", limit, greater(limit))
+		}
 		pats := strings.Split(greater(limit), "|")
 		for _, n := range []uint64{0, 1, limit, limit + 1, limit - 1, limit * 10, limit / 10, 32767, 65535, 1<<31 - 1, 1<<32 - 1, rng.Uint64N(70000), rng.Uint64N(70000)} {
 			check(pats, limit, n)
@@ -150,6 +153,26 @@ func TestSpecific(t *testing.T) {
 	for in, ok := range map[string]bool{"VD": true, "ABC": true, "AB$": false, "ABC$": true, "\"\n$": false, "": false, "?*": false, "***": true, "$A": false} {
 		if err := parseGlob(in).check("model", nameKeeps); (err == nil) != ok {
 			t.Errorf("%q: %v, want specific %v", in, err, ok)
+		}
+	}
+}
+
+func TestComment(t *testing.T) {
+	for in, want := range map[string]string{"plain": "plain", "a\nb\r\x00\x7f": `a\x0ab\x0d\x00\x7f`, "joins \\": "joins", "\u2028\u202e\xff": `\u2028\u202e\ufffd`} {
+		if got := comment(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestHas(t *testing.T) {
+	for rel, want := range map[string]string{"5.10.223": "", "5.18.19": "", "5.19.0": "max_sec_1024", "6.1.0-57-amd64": "max_sec_1024", "6.19.9": "max_sec_1024",
+		"7.0-rc1": "max_sec=2048", "7.0.0": "max_sec=2048", "7.3.4": "max_sec=2048", "8.0.1": "max_sec=2048"} {
+		p := &Plan{o: Options{Kernel: parse(t, rel)}}
+		port, path := "1", "libata"
+		s, err := p.param(&Advice{Device: &checker.Device{Path: &path, Adapter: &checker.Adapter{ATAPort: &port}}, MaxSectors: 2048})
+		if want == "" && err == nil || want != "" && (err != nil || s.item != "1:"+want) {
+			t.Errorf("%s: %q, %v; want %q", rel, s.item, err, want)
 		}
 	}
 }
@@ -300,7 +323,7 @@ func TestOrder(t *testing.T) {
 // it would have anyway, and holds for the device.
 func FuzzRule(f *testing.F) {
 	f.Add("ACME", "Disk", "1.0", 0)
-	f.Add("A\"\nRUN+=\"/bin/sh", "$env{X}%k|*", "[!a]\\", 1)
+	f.Add("A\"\nRUN+=\"/bin/sh", "$env{X}%k|*", "[!ab]\\", 1)
 	f.Add("", "ATA|*", "\x00\xff", 2)
 	f.Add("V", "ABCDEFGHIJKLMNOPQRST", "12345678", 1)
 	f.Fuzz(func(t *testing.T, vendor, model, firmware string, space int) {

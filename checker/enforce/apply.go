@@ -201,14 +201,11 @@ func applyWrite(ctx context.Context, s Step, env Env, j Journal) StepResult {
 	if err != nil {
 		return fail("read %s: %v", s.Attr, err)
 	}
-	to, _ := strconv.ParseUint(s.To, 10, 64)
+	to, numErr := strconv.ParseUint(s.To, 10, 64)
 	if before != s.From {
 		v, err := strconv.ParseUint(before, 10, 64)
-		if err != nil {
-			return fail("%s holds %q", s.Attr, before)
-		}
 		from, _ := strconv.ParseUint(s.From, 10, 64)
-		if v <= to && from > to { // a satisfying value is left alone
+		if before == s.To || err == nil && numErr == nil && v <= to && from > to { // a satisfying value is left alone
 			r.Outcome, r.After = Already, before
 			return r
 		}
@@ -236,8 +233,8 @@ func applyWrite(ctx context.Context, s Step, env Env, j Journal) StepResult {
 	switch {
 	case r.After == s.To:
 		r.Outcome = Written
-	case err != nil:
-		return fail("%s reads back as %q", s.Attr, r.After)
+	case err != nil || numErr != nil:
+		return fail("%s was asked for, %s reads back as %q", s.To, s.Attr, r.After)
 	case after < to:
 		r.Outcome = Rounded
 	default:

@@ -123,8 +123,9 @@ var reComplaint = regexp.MustCompile(`(?i)invalid|unknown|failed|ignoring|unexpe
 // readRule looks at what udevadm test says.
 func readRule(out, path string) error {
 	read := false
+	name := filepath.Base(path) // the folder may be a link, which udev resolves
 	for line := range strings.Lines(out) {
-		if !strings.Contains(line, path) {
+		if !strings.Contains(line, name) {
 			continue
 		}
 		if strings.Contains(line, "Reading rules file") {
@@ -133,7 +134,7 @@ func readRule(out, path string) error {
 			return fmt.Errorf("udev complains about the rule: %s", strings.TrimSpace(line))
 		}
 	}
-	if !read && !strings.Contains(out, path+":") {
+	if !read && !strings.Contains(out, name+":") {
 		return fmt.Errorf("udev did not read %s", path)
 	}
 	return nil
@@ -178,7 +179,7 @@ type Setter struct {
 // OtherSetters searches the rules of udev, multipath.conf and tuned's profiles
 // below root for lines that set max_sectors_kb.
 func OtherSetters(root string) []Setter {
-	var out []Setter
+	out := []Setter{}
 	look := func(file string, after bool) {
 		f, err := os.Open(file)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Include      []string // confidences beyond confirmed: probable, suspected
 	AllowRaise   bool     // also raise a value that is below the bound of an entry
+	Permanent    bool     // also settings that the drive keeps for good
 	AllowStacked bool     // carry out the multipath sequence
 	Shared       bool     // also LUNs that other hosts may use (FC, iSCSI)
 	Only         []string // device names; nil is all
@@ -153,6 +154,7 @@ func MakePlan(r *checker.Report, o Options) Plan {
 		if o.Only != nil && !slices.Contains(o.Only, d.Name) {
 			continue
 		}
+		p.settings(r, d, o)
 		w, ok := p.wish(r, d, o)
 		if !ok {
 			continue
@@ -272,6 +274,30 @@ func isDefault(d *checker.Device, kib uint64, r kernel.Release) bool {
 		standard = min(standard, *n**lbs/1024)
 	}
 	return kib == standard
+}
+
+// settings plans the knobs beside max_sectors that affected findings want.
+func (p *Plan) settings(r *checker.Report, d *checker.Device, o Options) {
+	for _, f := range r.Findings {
+		if f.Device == nil || *f.Device != d.Name || f.Verdict != checker.Affected {
+			continue
+		}
+		if f.Confidence != "confirmed" && !slices.Contains(o.Include, f.Confidence) {
+			continue
+		}
+		for _, s := range f.Settings {
+			why := fmt.Sprintf("%s (%s) wants %s", f.Title, f.Quirk, s.Wanted)
+			switch {
+			case s.Satisfied:
+			case s.Observed == nil || s.Attr == "" || s.To == "":
+				p.Warnings = append(p.Warnings, d.Name+": "+why+", which cannot be set at run time here: quirkcheck recommend, quirkcheck explain "+f.Quirk)
+			case s.Permanent && !o.Permanent:
+				p.refuse(d, why+", and the drive would keep that for good", "--include-permanent sets it all the same")
+			default:
+				p.Steps = append(p.Steps, Step{Key: keyOf(d), Group: d.Name, Op: OpWrite, Attr: s.Attr, From: *s.Observed, To: s.To, Quirk: f.Quirk, Because: []string{why}})
+			}
+		}
+	}
 }
 
 func floorKiB(o Options) uint64 {

@@ -179,3 +179,39 @@ func TestDefaults(t *testing.T) {
 func mapDevice() *checker.Device {
 	return &checker.Device{Name: "dm-0", Kind: "dm", Limits: checker.Limits{MaxSectorsKB: u(1280)}, Stack: &checker.Stack{Kind: "dm", Name: str("mp"), RequestBased: yes(true)}}
 }
+
+func TestPlanSettings(t *testing.T) {
+	setting := func(edit func(*checker.Setting)) *checker.Report {
+		d := disk("sda", 512, 1024)
+		d.Safe.Bounds = nil
+		s := checker.Setting{Knob: "link_power", Wanted: "link_power max_performance", Observed: str("min_power"), Attr: "sys/class/scsi_host/host0/link_power_management_policy", To: "max_performance"}
+		edit(&s)
+		f := finding(d, "confirmed")
+		f.Settings = []checker.Setting{s}
+		return &checker.Report{Devices: []*checker.Device{d}, Findings: []checker.Finding{f}}
+	}
+	for _, c := range []struct {
+		name  string
+		edit  func(*checker.Setting)
+		o     Options
+		want  []string
+		warns bool
+	}{
+		{"set", func(*checker.Setting) {}, Options{}, []string{"sda: sys/class/scsi_host/host0/link_power_management_policy min_power -> max_performance"}, false},
+		{"satisfied", func(s *checker.Setting) { s.Satisfied = true }, Options{}, nil, false},
+		{"not settable here", func(s *checker.Setting) { s.Attr = "" }, Options{}, nil, true},
+		{"permanent is refused", func(s *checker.Setting) { s.Permanent = true }, Options{}, []string{"refused sda"}, false},
+		{"unless asked for", func(s *checker.Setting) { s.Permanent = true }, Options{Permanent: true}, []string{"sda: sys/class/scsi_host/host0/link_power_management_policy min_power -> max_performance"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.o.Kernel = release(t, "6.1.190")
+			p := MakePlan(setting(c.edit), c.o)
+			if diff := cmp.Diff(c.want, brief(p), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if (len(p.Warnings) > 0) != c.warns {
+				t.Errorf("warnings %q", p.Warnings)
+			}
+		})
+	}
+}

@@ -3,11 +3,14 @@ package enforce_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quirkcheck/quirkcheck/checker/enforce"
 	"github.com/quirkcheck/quirkcheck/internal/vm"
@@ -489,5 +492,143 @@ func (s *story) trouble(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if _, err := m.Output(ctx, "mount", "-o", "remount,ro", "/sys"); err != nil {
+		return err
+	}
+	e, err := s.enforce(ctx, "--apply", d.Name)
+	if err != nil || e.exit != 6 || !strings.Contains(e.text, "read-only") {
+		return fmt.Errorf("read-only sysfs: status %d %v\n%s", e.exit, err, e.text)
+	}
+	_, err = m.Output(ctx, "mount", "-o", "remount,rw", "/sys")
+	return err
+}
+
+// TestVMManyDisks: 500 disks are written once each, and a second run writes
+// nothing. The journal counts.
+func TestVMManyDisks(t *testing.T) {
+	vm.Require(t, vm.Peers...)
+	binary := filepath.Join(t.TempDir(), "quirkcheck")
+	if err := vm.BuildStatic(t.Context(), "github.com/quirkcheck/quirkcheck/cmd/quirkcheck", binary); err != nil {
+		t.Fatal(err)
+	}
+	const disks = 500
+	vm.Test(t, vm.Config{Kernel: vm.Stock(t), Binary: binary, MemoryMiB: 640}, func(ctx context.Context, m *vm.Machine) error {
+		s := &story{t, m}
+		// An optimal size of 1 MiB is the default limit of these disks.
+		if _, err := m.ScsiDebug(ctx, fmt.Sprintf("num_tgts=%d", disks), "max_luns=1", "dev_size_mb=4", "fake_rw=1", "delay=0", "opt_blks=2048",
+			// Padded, or the rest of the driver's own names shows behind. No ATA
+			// name: VPD page 89h of scsi_debug holds an IDENTIFY of its own.
+			"inq_vendor=Areca   ", "inq_product=ARC-5020-VOL#00 ", "inq_rev=R001"); err != nil {
+			return err
+		}
+		count := func() (int, error) {
+			out, err := s.status(ctx, 0, "quirkcheck", "history", "--limit", "0", "--format", "json")
+			return strings.Count(out, `"State": "written"`), err
+		}
+		e, err := s.enforce(ctx, "--apply", "--include", "suspected")
+		if err != nil || e.exit != 0 || len(e.Plan.Steps) != disks {
+			look, _ := m.Run(ctx, "sh", "-c", "quirkcheck scan | head -3; cd /sys/block/sda && od -c device/vendor && od -c device/model && cat queue/max_sectors_kb")
+			return fmt.Errorf("first run: status %d, %d steps, %v\n%.1000s\n%s", e.exit, len(e.Plan.Steps), err, e.text, look.Stdout)
+		}
+		first, err := count()
+		if err != nil || first != disks {
+			return fmt.Errorf("first run: %d writes in the journal, %v", first, err)
+		}
+		e, err = s.enforce(ctx, "--apply", "--include", "suspected")
+		if err != nil || e.exit != 0 || len(e.Plan.Steps) != 0 || len(e.Plan.Satisfied) != disks {
+			return fmt.Errorf("second run: status %d, %d steps, %d satisfied, %v", e.exit, len(e.Plan.Steps), len(e.Plan.Satisfied), err)
+		}
+		second, err := count()
+		if err != nil || second != disks {
+			return fmt.Errorf("second run: %d writes in the journal, want %d still, %v", second, disks, err)
+		}
+		t.Logf("%d disks: %d writes by the first run, %d by the second", disks, first, second-first)
+		return nil
+	})
+}
+
+// TestVMPowerCutInApply cuts the power while apply and persist run in a loop
+// on a file system of their own, and looks at what is left.
+func TestVMPowerCutInApply(t *testing.T) {
+	vm.Require(t, append([]string{"mkfs.ext4"}, vm.Peers...)...)
+	binary := filepath.Join(t.TempDir(), "quirkcheck")
+	if err := vm.BuildStatic(t.Context(), "github.com/quirkcheck/quirkcheck/cmd/quirkcheck", binary); err != nil {
+		t.Fatal(err)
+	}
+	store := vm.TestImage(t, 64<<20)
+	cfg := vm.Config{Kernel: vm.Stock(t), Binary: binary, Tools: []string{"mkfs.ext4"}, Udev: true, Disks: []vm.Disk{
+		bad("BAD1", vm.TestImage(t, 64<<20)), {Serial: "STORE1", Bus: vm.VirtioBlk, Image: store},
+	}}
+	const mount = `modprobe ext4; mkdir -p /p && mount -t ext4 %s /p && mkdir -p /p/rules /p/state && mkdir -p /etc/udev && rm -rf /etc/udev/rules.d && ln -s /p/rules /etc/udev/rules.d`
+	var rule []byte
+	vm.Test(t, cfg, func(ctx context.Context, m *vm.Machine) error {
+		s := &story{t, m}
+		d, err := m.Disk(ctx, "STORE1")
+		if err != nil {
+			return err
+		}
+		if _, err := m.Output(ctx, "mkfs.ext4", "-q", "-F", d.Dev()); err != nil {
+			return err
+		}
+		if err := m.Modprobe(ctx, "ext4"); err != nil {
+			return err
+		}
+		if _, err := m.Output(ctx, "sh", "-c", fmt.Sprintf(mount, d.Dev())); err != nil {
+			return err
+		}
+		// One whole round, for the rule as it must be; then rounds until the cut.
+		if _, err := s.status(ctx, 0, "quirkcheck", "enforce", "--apply", "--persist", "--state", "/p/state/s.db"); err != nil {
+			return err
+		}
+		if rule, err = m.ReadFile(ctx, "/p/rules/"+enforce.RuleFile); err != nil {
+			return err
+		}
+		go m.Run(ctx, "sh", "-c", "while true; do quirkcheck revert --all --state /p/state/s.db; quirkcheck unpersist; quirkcheck enforce --apply --persist --state /p/state/s.db; done")
+		select {
+		case <-time.After(4 * time.Second):
+		case <-ctx.Done():
+		}
+		m.PowerCut()
+		return nil
+	})
+	if t.Failed() {
+		return
+	}
+	vm.Test(t, cfg, func(ctx context.Context, m *vm.Machine) error {
+		s := &story{t, m}
+		d, err := m.Disk(ctx, "STORE1")
+		if err != nil {
+			return err
+		}
+		if err := m.Modprobe(ctx, "ext4"); err != nil {
+			return err
+		}
+		if _, err := m.Output(ctx, "sh", "-c", fmt.Sprintf(mount, d.Dev())); err != nil {
+			return err
+		}
+		before, err := s.limit(ctx, "BAD1")
+		if err != nil {
+			return err
+		}
+		out, err := s.status(ctx, 0, "quirkcheck", "history", "--state", "/p/state/s.db", "--limit", "0")
+		if err != nil {
+			return fmt.Errorf("the journal does not open after a power cut: %w", err)
+		}
+		got, err := m.ReadFile(ctx, "/p/rules/"+enforce.RuleFile)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			t.Log("the rule is absent")
+		case err != nil:
+			return err
+		case string(got) != string(rule):
+			return fmt.Errorf("the rule is neither whole nor absent: %q", got)
+		default:
+			t.Log("the rule is whole")
+		}
+		if _, err := s.status(ctx, 5, "quirkcheck", "revert", "--all", "--state", "/p/state/s.db"); err != nil {
+			return fmt.Errorf("something of the old boot was written back: %w", err)
+		}
+		t.Logf("the journal opens, with %d lines", strings.Count(out, "\n"))
+		return s.wantLimit(ctx, "after the power cut", "BAD1", before)
+	})
 }

@@ -49,6 +49,7 @@ type enforceFlags struct {
 	sysroot, state, format        string
 	include                       []string
 	apply, raise, stacked, shared bool
+	permanent                     bool
 	persist, runtime, check       bool
 }
 
@@ -79,6 +80,7 @@ Exit status 6 means refused, or a value that did not read back as written.`,
 	f.BoolVar(&o.check, "check", false, "write nothing; exit with 6 where a value or the installed rule is not what it should be")
 	f.StringSliceVar(&o.include, "include", nil, "also enforce entries of these `confidences`: probable, suspected")
 	f.BoolVar(&o.raise, "allow-raise", false, "also raise a value that is below what an entry allows")
+	f.BoolVar(&o.permanent, "include-permanent", false, "also settings that the drive keeps across power cycles, such as its write cache")
 	f.BoolVar(&o.stacked, "allow-stacked", false, "carry out the multipath sequence: map, flushing suspend, paths, resume")
 	f.BoolVar(&o.shared, "shared", false, "also LUNs over FC or iSCSI, which other hosts may use")
 	f.StringVar(&o.sysroot, "sysroot", "", "read and write the tree in `folder` instead of /")
@@ -137,7 +139,7 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 	if inv.Kernel.Ok() {
 		release = inv.Kernel.V
 	}
-	plan := enforce.MakePlan(r, enforce.Options{Include: o.include, AllowRaise: o.raise, AllowStacked: o.stacked, Shared: o.shared,
+	plan := enforce.MakePlan(r, enforce.Options{Include: o.include, AllowRaise: o.raise, Permanent: o.permanent, AllowStacked: o.stacked, Shared: o.shared,
 		Only: only, Kernel: release, PageKiB: uint64(os.Getpagesize()) / 1024})
 	report := enforceReport{SchemaVersion: "1.0", Tool: version(), Plan: plan, Setters: enforce.OtherSetters(cmp.Or(o.sysroot, "/")), Recovered: []string{}}
 	status := statusOK
@@ -419,7 +421,7 @@ func stepText(s enforce.Step) string {
 	case enforce.OpResume:
 		return "dmsetup resume " + s.Map
 	}
-	return fmt.Sprintf("%s: max_sectors_kb %s -> %s", s.Device, s.From, s.To)
+	return fmt.Sprintf("%s: %s %s -> %s", s.Device, s.Attr[strings.LastIndexByte(s.Attr, '/')+1:], s.From, s.To)
 }
 
 func (a *app) revertCommand() *cobra.Command {
