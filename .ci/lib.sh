@@ -38,6 +38,11 @@ have() {
 	udev) set -- udevadm ;;
 	cryptsetup-bin) set -- cryptsetup ;;
 	multipath-tools) set -- multipath ;;
+	initramfs-tools-core) set -- mkinitramfs ;;
+	dracut-core) set -- dracut ;;
+	systemd) set -- systemd-analyze ;;
+	ansible-core) set -- ansible-playbook ;;
+	e2fsprogs) set -- mkfs.ext4 ;;
 	esac
 	command -v "$1" >/dev/null 2>&1
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -153,7 +154,7 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 			return errors.Join(a.printEnforce(report, o), err)
 		}
 	} else if o.check {
-		stale, err := a.staleRule(r, db, release, o)
+		stale, err := a.staleRule(ctx, r, db, release, o)
 		if err != nil {
 			return err
 		}
@@ -243,13 +244,17 @@ func (a *app) apply(ctx context.Context, report *enforceReport, r *checker.Repor
 		return statusFailed, err
 	}
 	report.Applied = true
+	report.Result = &enforce.Result{Steps: []enforce.StepResult{}}
+	if len(report.Plan.Steps) == 0 && !o.persist {
+		return statusOK, nil
+	}
+	s, unlock, recovered, err := a.journal(ctx, env, o.state, "enforce --apply")
+	report.Recovered = append(report.Recovered, recovered...)
+	if err != nil {
+		return statusFailed, err
+	}
+	defer unlock()
 	if len(report.Plan.Steps) > 0 {
-		s, unlock, recovered, err := a.journal(ctx, env, o.state, "enforce --apply")
-		report.Recovered = append(report.Recovered, recovered...)
-		if err != nil {
-			return statusFailed, err
-		}
-		defer unlock()
 		res, err := enforce.Apply(ctx, report.Plan, env, s)
 		report.Result = &res
 		if err != nil {
@@ -258,11 +263,12 @@ func (a *app) apply(ctx context.Context, report *enforceReport, r *checker.Repor
 		if !res.Complete() {
 			status = statusRefused
 		}
-	} else {
-		report.Result = &enforce.Result{Steps: []enforce.StepResult{}}
+	}
+	if o.persist && enforce.CrashKernelLoaded(env.Attrs) {
+		report.Plan.Warnings = append(report.Plan.Warnings, "a crash kernel is loaded: it boots from an initrd of its own, which must carry the rule too (reload kdump after building it)")
 	}
 	if o.persist {
-		if err := a.persist(ctx, report, r, db, release, o); err != nil {
+		if err := a.persist(ctx, report, s, r, db, release, o); err != nil {
 			return statusFailed, err
 		}
 	}
@@ -279,10 +285,19 @@ func rulesDir(o enforceFlags) string {
 	if o.runtime {
 		dir = enforce.RulesRuntime
 	}
-	return filepath.Join(cmp.Or(o.sysroot, "/"), dir)
+	return absolute(o.sysroot, dir)
 }
 
-func (a *app) persist(ctx context.Context, report *enforceReport, r *checker.Report, db *quirks.Set, release kernel.Release, o enforceFlags) error {
+// absolute is a folder of the machine's tree as the journal names it.
+func absolute(sysroot, dir string) string {
+	path := filepath.Join(cmp.Or(sysroot, "/"), dir)
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+func (a *app) persist(ctx context.Context, report *enforceReport, s *store.Store, r *checker.Report, db *quirks.Set, release kernel.Release, o enforceFlags) error {
 	text, err := rules(r, db, release, o.include)
 	if err != nil {
 		return fail(statusFailed, "", "udev rule: %w", err)
@@ -290,11 +305,18 @@ func (a *app) persist(ctx context.Context, report *enforceReport, r *checker.Rep
 	if text == "" {
 		return nil // nothing to keep
 	}
+	// Noted before it is there: a file without a note would look like somebody
+	// else's, a note without a file only says that it is missing.
+	note := store.Persist{File: filepath.Join(rulesDir(o), enforce.RuleFile), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text))), Time: a.now(),
+		Quirks: planQuirks(report.Plan, r), Tool: version()}
+	if err := s.SetPersisted(ctx, note); err != nil {
+		return fail(statusFailed, cmp.Or(store.Hint(err), "nothing was installed"), "%w", err)
+	}
 	path, err := enforce.InstallRule(rulesDir(o), text)
 	if err != nil {
 		return fail(statusFailed, "quirkcheck recommend --emit udev prints the rule", "install %s: %w", path, err)
 	}
-	p := &persisted{File: path, Proved: []string{}, Entries: []string{}}
+	p := &persisted{File: path, Proved: []string{}, Entries: note.Quirks}
 	report.Persisted = p
 	if o.sysroot == "" {
 		if err := enforce.ReloadRules(ctx); err != nil {
@@ -310,6 +332,21 @@ func (a *app) persist(ctx context.Context, report *enforceReport, r *checker.Rep
 		p.Proved = append(p.Proved, s)
 	}
 	return nil
+}
+
+// planQuirks lists the entries that a plan rests on.
+func planQuirks(p enforce.Plan, r *checker.Report) []string {
+	out := []string{}
+	for _, f := range r.Findings {
+		if f.Device == nil || f.Wanted == nil || slices.Contains(out, f.Quirk) {
+			continue
+		}
+		if slices.Contains(stepsKeys(p), *f.Device) || slices.Contains(satisfiedKeys(p), *f.Device) {
+			out = append(out, f.Quirk)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func stepsKeys(p enforce.Plan) []string {
@@ -330,8 +367,9 @@ func satisfiedKeys(p enforce.Plan) []string {
 	return out
 }
 
-// staleRule compares the installed rule with what would be installed now.
-func (a *app) staleRule(r *checker.Report, db *quirks.Set, release kernel.Release, o enforceFlags) ([]string, error) {
+// staleRule compares the installed rule with what would be installed now, and
+// looks for it in every initrd on disk.
+func (a *app) staleRule(ctx context.Context, r *checker.Report, db *quirks.Set, release kernel.Release, o enforceFlags) ([]string, error) {
 	want, err := rules(r, db, release, o.include)
 	if err != nil {
 		return nil, fail(statusFailed, "", "udev rule: %w", err)
@@ -340,11 +378,33 @@ func (a *app) staleRule(r *checker.Report, db *quirks.Set, release kernel.Releas
 	have, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil // never persisted: nothing to be stale
+		return a.missingRule(ctx, path, o)
 	case err != nil:
 		return nil, fail(statusFailed, "", "%w", err)
 	case !enforce.SameRules(string(have), want):
 		return []string{path + " is not what this version and database would install; quirkcheck enforce --apply --persist renews it"}, nil
+	}
+	return enforce.InitrdsWithoutRule(ctx, enforce.Initrds(cmp.Or(o.sysroot, "/")), nil), nil
+}
+
+// missingRule tells a rule that was removed from one that never was there.
+func (a *app) missingRule(ctx context.Context, path string, o enforceFlags) ([]string, error) {
+	s, err := store.OpenReadOnly(o.state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return []string{"whether a rule was installed could not be read: " + err.Error()}, nil
+	}
+	defer s.Close()
+	notes, err := s.Persisted(ctx)
+	if err != nil {
+		return []string{"whether a rule was installed could not be read: " + err.Error()}, nil
+	}
+	for _, n := range notes {
+		if n.File == path {
+			return []string{path + ", installed on " + n.Time.UTC().Format(time.DateOnly) + ", is not there any more; quirkcheck enforce --apply --persist installs it"}, nil
+		}
 	}
 	return nil, nil
 }
@@ -518,7 +578,7 @@ set before the last boot went with it. An installed rule stays: see unpersist.`,
 }
 
 func (a *app) unpersistCommand() *cobra.Command {
-	var sysroot string
+	var sysroot, state string
 	cmd := &cobra.Command{
 		Use:     "unpersist",
 		Short:   "Remove the udev rule that enforce --persist installed",
@@ -528,13 +588,16 @@ func (a *app) unpersistCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n := 0
 			for _, dir := range []string{enforce.RulesPermanent, enforce.RulesRuntime} {
-				path, removed, err := enforce.RemoveRule(filepath.Join(cmp.Or(sysroot, "/"), dir))
+				path, removed, err := enforce.RemoveRule(absolute(sysroot, dir))
 				if err != nil {
 					return fail(statusFailed, "look at the file", "%w", err)
 				}
 				if removed {
 					n++
 					fmt.Fprintln(a.stdout, "removed", clean(path))
+				}
+				if err := forget(cmd.Context(), state, path); err != nil {
+					return fail(statusFailed, cmp.Or(store.Hint(err), "enforce --check will miss the rule"), "the rule is removed, its note not: %w", err)
 				}
 			}
 			if n == 0 {
@@ -550,7 +613,26 @@ func (a *app) unpersistCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&sysroot, "sysroot", "", "work in the tree in `folder` instead of /")
+	cmd.Flags().StringVar(&state, "state", defaultState, "journal `file`")
 	return cmd
+}
+
+// forget drops the note of an installed rule file; no journal is no error.
+func forget(ctx context.Context, state, file string) error {
+	if _, err := os.Stat(state); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	lock, err := store.Lock(state, "unpersist")
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	s, err := store.Open(state)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.ForgetPersisted(ctx, file)
 }
 
 func (a *app) historyCommand() *cobra.Command {
