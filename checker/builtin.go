@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
 	"github.com/quirkcheck/quirkcheck/quirks"
 )
 
@@ -143,7 +144,7 @@ func limitAboveSegments(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
 // cmdlineMaxSecLBA48 fires for a disk that the kernel's own table would limit
 // and whose port the parameter covers: the parameter wins over the table.
 func cmdlineMaxSecLBA48(sub *quirks.Subject, matches []quirks.Match) (Finding, bool) {
-	if sub.Cmdline == nil || sub.Path != "libata" || !forcesLBA48(*sub.Cmdline, sub.Adapter["ata_port"]) {
+	if sub.Cmdline == nil || sub.Path != "libata" || !forcesLBA48(*sub.Cmdline, sub.Adapter["ata_port"], sub.Kernel) {
 		return Finding{}, false
 	}
 	for _, m := range matches {
@@ -167,11 +168,13 @@ func cmdlineMaxSecLBA48(sub *quirks.Subject, matches []quirks.Match) (Finding, b
 }
 
 // forcesLBA48 reports whether libata.force= gives max_sec_lba48 to a port. The
-// list is [PORT[.DEVICE]:]VALUE by commas, a value without a port takes the
-// one before, and the last word on a port wins (kernel-parameters,
-// libata.force). An unknown port counts as covered.
-func forcesLBA48(cmdline, port string) bool {
-	on := false
+// list is [PORT[.DEVICE]:]VALUE by commas, and a value without a port takes the
+// one before (kernel-parameters, libata.force). Up to 6.19 the last size given
+// to a port wins; from 7.0 on only the first item that fits a device sets its
+// quirks (tried on 7.3.4). An unknown port counts as covered, and on an unknown
+// kernel either rule is enough.
+func forcesLBA48(cmdline, port string, r kernel.Release) bool {
+	first, last, decided := false, false, false
 	for arg := range strings.FieldsSeq(cmdline) {
 		list, ok := strings.CutPrefix(arg, "libata.force=")
 		if !ok {
@@ -185,11 +188,22 @@ func forcesLBA48(cmdline, port string) bool {
 				id = strings.TrimLeft(id, "0")
 				value = after
 			}
-			if !strings.HasPrefix(value, "max_sec") || id != "" && port != "" && id != port {
+			if id != "" && port != "" && id != port {
 				continue
 			}
-			on = value == "max_sec_lba48"
+			if !decided {
+				first, decided = value == "max_sec_lba48", true
+			}
+			if strings.HasPrefix(value, "max_sec") {
+				last = value == "max_sec_lba48"
+			}
 		}
 	}
-	return on
+	switch {
+	case !r.Known():
+		return first || last
+	case r.Major >= 7:
+		return first
+	}
+	return last
 }

@@ -372,6 +372,7 @@ func TestMaxSecLBA48OnTheCommandLine(t *testing.T) {
 		{"on another port", "libata.force=3:max_sec_lba48", "1", 1280, ""},
 		{"a value without a port takes the port before", "libata.force=3:80c,max_sec_lba48", "1", 1280, ""},
 		{"the last word wins", "libata.force=max_sec_lba48 libata.force=max_sec_1024", "1", 1280, ""},
+		{"up to 6.19 an earlier item for all ports does not stop it", "libata.force=80c,max_sec_lba48", "1", 1280, checker.Affected},
 		{"another parameter", "foo=max_sec_lba48", "1", 1280, ""},
 		{"another value", "libata.force=80c", "1", 1280, ""},
 	} {
@@ -390,6 +391,17 @@ func TestMaxSecLBA48OnTheCommandLine(t *testing.T) {
 				t.Errorf("%s %s %s, want %s critical silent-corruption", f.Verdict, f.Severity, f.Effect, c.want)
 			}
 		})
+	}
+	// From 7.0 on only the first item that fits counts.
+	for cmdline, want := range map[string]bool{"libata.force=80c,max_sec_lba48": false, "libata.force=max_sec_lba48,80c": true, "libata.force=2:80c,1:max_sec_lba48": true} {
+		m := base(cmdline, 1280, 32767)
+		m["kernel"] = "7.3.4"
+		sub := subject(t, m)
+		sub.Adapter = map[string]string{"ata_port": "1"}
+		j := checker.Judge(sub, builtin(t), checker.Policy{})
+		if got := slices.ContainsFunc(j.Findings, func(f checker.Finding) bool { return f.Quirk == "cmdline-max-sec-lba48" }); got != want {
+			t.Errorf("7.3.4, %s: finding %v, want %v", cmdline, got, want)
+		}
 	}
 	// A disk the table does not name loses nothing by it.
 	m := base("libata.force=max_sec_lba48", 1280, 32767)
