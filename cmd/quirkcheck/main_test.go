@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/quirkcheck/quirkcheck/checker/store"
 	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
 )
 
@@ -149,14 +150,10 @@ func BenchmarkScan1000(b *testing.B)  { benchmarkScan(b, 1000) }
 func BenchmarkScan10000(b *testing.B) { benchmarkScan(b, 10000) }
 
 func benchmarkScan(b *testing.B, disks int) {
-	dir := os.Getenv("QUIRKCHECK_BENCH_TREE")
-	if dir == "" {
-		dir = b.TempDir()
-		if err := sysfstree.Write(dir, sysfstree.Options{Disks: disks, Adapters: 42, Share: true}); err != nil {
-			b.Fatal(err)
-		}
+	dir := b.TempDir()
+	if err := sysfstree.Write(dir, sysfstree.Options{Disks: disks, Adapters: 42, Share: true}); err != nil {
+		b.Fatal(err)
 	}
-	os.Unsetenv("QUIRKCHECK_BENCH_TREE")
 	for b.Loop() {
 		if status := run(context.Background(), []string{"scan", "--format", "json", "--sysroot", dir}, nil, io.Discard, os.Stderr); status != statusFindings {
 			b.Fatal(fmt.Errorf("exit status %d", status))
@@ -177,5 +174,27 @@ func TestInterrupted(t *testing.T) {
 	}
 	if out.Len() > 0 || !strings.Contains(talk.String(), "interrupted") {
 		t.Errorf("stdout %q, stderr %q", out.String(), talk.String())
+	}
+}
+
+func TestConcurrentRunsNameTheHolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := sysfstree.Write(dir, sysfstree.Options{Disks: 2, Adapters: 1}); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(t.TempDir(), "state.db")
+	lock, err := store.Lock(state, "enforce --apply")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	var out, talk strings.Builder
+	status := run(context.Background(), []string{"enforce", "--sysroot", dir, "--state", state, "--apply"}, nil, &out, &talk)
+	if status != statusFailed || !strings.Contains(talk.String(), fmt.Sprint(os.Getpid())) || !strings.Contains(talk.String(), "enforce --apply") {
+		t.Errorf("exit status %d, want %d and the holder named:\n%s", status, statusFailed, talk.String())
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "sys/block/sdb/queue/max_sectors_kb"))
+	if err != nil || strings.TrimSpace(string(b)) != "4096" {
+		t.Errorf("max_sectors_kb %q, %v: something was written", b, err)
 	}
 }
