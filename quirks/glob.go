@@ -56,7 +56,7 @@ func CompilePattern(text string) (Pattern, error) {
 			p.toks = append(p.toks, token{kind: tokAny})
 			i++
 		case '[':
-			class, n := parseClass(text[i:])
+			class, n := GlobClass(text[i:])
 			if n == 0 { // never closes: literal
 				lit.WriteByte(c)
 				p.toks = append(p.toks, token{kind: tokByte, b: c})
@@ -89,9 +89,9 @@ func CompilePattern(text string) (Pattern, error) {
 	return p, nil
 }
 
-// parseClass parses "[...]" at the start of s. n is its length, 0 when it
-// never closes.
-func parseClass(s string) (class *[32]byte, n int) {
+// GlobClass parses "[...]" at the start of s into the set of bytes it accepts,
+// one bit each. n is its length, 0 when it never closes.
+func GlobClass(s string) (class *[32]byte, n int) {
 	i := 1
 	inverted := false
 	if i < len(s) && s[i] == '!' {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/quirkcheck/quirkcheck/quirks"
 )
 
 // token is one element of a pattern: a byte, any byte, a class or any run.
@@ -67,7 +69,7 @@ func parseGlob(text string) glob {
 		case '?':
 			g.toks = append(g.toks, token{kind: tokAny})
 		case '[':
-			set, n := classSet(text[i:])
+			set, n := quirks.GlobClass(text[i:])
 			if n == 0 { // never closes: a literal
 				g.literal(c)
 				break
@@ -90,47 +92,15 @@ func parseGlob(text string) glob {
 	return g.trim()
 }
 
-// classSet reads "[...]" with the rules of the kernel's glob_match.
-func classSet(s string) (set [256]bool, n int) {
-	i := 1
-	inverted := i < len(s) && s[i] == '!'
-	if inverted {
-		i++
-	}
-	for first := true; ; first = false {
-		if i >= len(s) {
-			return set, 0
-		}
-		a := s[i]
-		if a == ']' && !first {
-			break
-		}
-		i++
-		b := a
-		if i+1 < len(s) && s[i] == '-' && s[i+1] != ']' {
-			b = s[i+1]
-			i += 2
-		}
-		for c := int(a); c <= int(b); c++ {
-			set[c] = true
-		}
-	}
-	if inverted {
-		for c := range set {
-			set[c] = !set[c]
-		}
-	}
-	return set, i + 1
-}
-
 // classText writes a class of letters and digits, or all but some of these;
 // "" where it has others.
-func classText(set [256]bool) string {
+func classText(class *[32]byte) string {
+	set := func(c int) bool { return class[c>>3]&(1<<(c&7)) != 0 }
 	in, out := "", ""
 	for c := range 256 {
 		switch {
 		case !alnum(byte(c)):
-		case set[c]:
+		case set(c):
 			in += string(byte(c))
 		default:
 			out += string(byte(c))
@@ -138,7 +108,7 @@ func classText(set [256]bool) string {
 	}
 	others := 0
 	for c := range 256 {
-		if set[c] && !alnum(byte(c)) {
+		if set(c) && !alnum(byte(c)) {
 			others++
 		}
 	}
