@@ -143,6 +143,14 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 	plan := enforce.MakePlan(r, enforce.Options{Include: o.include, AllowRaise: o.raise, Permanent: o.permanent, AllowStacked: o.stacked, Shared: o.shared,
 		Only: only, Kernel: release, PageKiB: uint64(os.Getpagesize()) / 1024})
 	report := enforceReport{SchemaVersion: "1.0", Tool: version(), Plan: plan, Setters: enforce.OtherSetters(cmp.Or(o.sysroot, "/")), Recovered: []string{}}
+	if devices := stepsKeys(plan); o.sysroot == "" && len(devices) > 0 {
+		openers := enforce.Openers(devices)
+		for _, dev := range devices {
+			if guests := enforce.GuestUses(openers[dev]); len(guests) > 0 {
+				report.Plan.Warnings = append(report.Plan.Warnings, dev+": a guest's disk, held by "+strings.Join(guests, ", ")+"; the value here limits what reaches the disk, the guest shows its own")
+			}
+		}
+	}
 	status := statusOK
 	if len(plan.Refused) > 0 {
 		status = statusRefused

@@ -51,7 +51,7 @@ var only = map[string][]string{
 	"github.com/dswarbrick/smart":           {"probe/ata"},
 	"github.com/santhosh-tekuri/jsonschema": {"schema"},
 	"go.yaml.in/yaml":                       {"quirks", "schema"},
-	"golang.org/x/sys":                      {"probe", "internal/ioctl", "internal/vm", "internal/vm/guest", "internal/vm/tcmu"},
+	"golang.org/x/sys":                      {"probe", "checker/enforce", "checker/store", "internal/ioctl", "internal/vm", "internal/vm/guest", "internal/vm/tcmu"},
 }
 
 // testOnly are packages that nothing but tests and their tools may import.
