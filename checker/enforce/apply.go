@@ -38,6 +38,9 @@ type Journal interface {
 type Env struct {
 	Attrs Attrs
 	Maps  Maps
+	// Lowest is the lowest max_sectors_kb of the devices below a map, 0 where
+	// there is none or it cannot be read.
+	Lowest func(device string) uint64
 	// Identify says what bears a device's name now.
 	Identify func(ctx context.Context, device string) (Key, error)
 	BootID   string
@@ -125,6 +128,23 @@ func applyGroup(ctx context.Context, p Plan, steps []int, env Env, j Journal, ou
 	ok := true
 	suspended := "" // map to resume whatever happens
 	suspendID := int64(0)
+	// The journal may lie on the very map that is suspended: what is written
+	// meanwhile is planned before the suspend and noted after the resume.
+	planned := map[int]int64{}
+	var notes []func() error
+	settle := func() {
+		for _, note := range notes {
+			if err := note(); err != nil {
+				for _, i := range steps {
+					if out[i].Op == OpResume && out[i].Error == "" {
+						out[i].Error = "journal: " + err.Error()
+					}
+				}
+			}
+		}
+		notes = nil
+	}
+	defer settle()
 	for _, i := range steps {
 		s := p.Steps[i]
 		out[i] = StepResult{Step: s, Outcome: Skipped}
@@ -134,22 +154,35 @@ func applyGroup(ctx context.Context, p Plan, steps []int, env Env, j Journal, ou
 				continue
 			}
 			// Not with ctx: an interrupted run must not leave I/O waiting.
-			if err := env.Maps.Resume(context.WithoutCancel(ctx), s.Map); err != nil {
-				out[i].Outcome, out[i].Error = Failed, "resume "+s.Map+": "+err.Error()
+			err := env.Maps.Resume(context.WithoutCancel(ctx), s.Map)
+			if err != nil {
+				err = env.Maps.Resume(context.WithoutCancel(ctx), s.Map)
+			}
+			if err != nil {
+				out[i].Outcome, out[i].Error = Failed, "resume "+s.Map+": "+err.Error()+"; run dmsetup resume "+quoteShell(s.Map)+" by hand"
 				ok = false
 				continue
 			}
 			out[i].Outcome = Written
 			suspended = ""
-			if err := j.Done(context.WithoutCancel(ctx), suspendID, store.Reverted, "active"); err != nil {
-				out[i].Error = "journal: " + err.Error()
-			}
+			notes = append(notes, func() error {
+				return j.Done(context.WithoutCancel(ctx), suspendID, store.Reverted, "active")
+			})
+			settle()
 		case !ok || ctx.Err() != nil:
 			ok = false
 		case s.Op == OpSuspend:
-			id, err := j.Plan(ctx, env.write(s, mapAttr(s.Map), "active", "suspended"))
+			var err error
+			for _, later := range steps {
+				if w := p.Steps[later]; w.Op == OpWrite && w.Group == s.Group && out[later].Outcome == "" && err == nil {
+					planned[later], err = j.Plan(ctx, env.write(w, w.Attr, w.From, w.To))
+				}
+			}
 			if err == nil {
-				suspended, suspendID = s.Map, id
+				suspendID, err = j.Plan(ctx, env.write(s, mapAttr(s.Map), "active", "suspended"))
+			}
+			if err == nil {
+				suspended = s.Map
 				err = env.Maps.Suspend(ctx, s.Map)
 			}
 			if err != nil {
@@ -159,8 +192,20 @@ func applyGroup(ctx context.Context, p Plan, steps []int, env Env, j Journal, ou
 			}
 			out[i].Outcome = Written
 		default:
-			out[i] = applyWrite(ctx, s, env, j)
+			var defers *[]func() error
+			if suspended != "" {
+				defers = &notes
+			}
+			out[i] = applyWrite(ctx, s, env, j, planned[i], defers)
+			delete(planned, i)
 			ok = out[i].Outcome.Good()
+		}
+	}
+	for i, id := range planned { // never got to them
+		if id != 0 {
+			notes = append(notes, func() error {
+				return j.Done(context.WithoutCancel(ctx), id, store.NotWritten, p.Steps[i].From)
+			})
 		}
 	}
 }
@@ -177,17 +222,36 @@ func (env Env) write(s Step, attr, old, new string) store.Write {
 }
 
 // same compares what bears a name now with what was planned for.
+// The sequence number decides where both have one: it is never given twice in a
+// boot, while a firmware update or a resize changes the identity of one disk.
 func (k Key) same(now Key) bool {
-	if k.DiskSeq != nil && now.DiskSeq != nil && *k.DiskSeq != *now.DiskSeq {
-		return false
+	if k.DiskSeq != nil && now.DiskSeq != nil {
+		return *k.DiskSeq == *now.DiskSeq
 	}
 	return k.Identity == now.Identity
 }
 
-func applyWrite(ctx context.Context, s Step, env Env, j Journal) StepResult {
+// applyWrite does one write. planned is its line in the journal when it has one
+// already; notes take what is to be noted later, nil for at once.
+func applyWrite(ctx context.Context, s Step, env Env, j Journal, planned int64, notes *[]func() error) StepResult {
 	r := StepResult{Step: s, Outcome: Failed}
+	id, noted := planned, false
+	done := func(state store.State, readBack string) error {
+		noted = true
+		note := func() error { return j.Done(context.WithoutCancel(ctx), id, state, readBack) }
+		if notes != nil {
+			*notes = append(*notes, note)
+			return nil
+		}
+		return note()
+	}
 	fail := func(format string, args ...any) StepResult {
 		r.Error = fmt.Sprintf(format, args...)
+		if id != 0 && !noted {
+			if err := done(store.NotWritten, s.From); err != nil {
+				r.Error += "; journal: " + err.Error()
+			}
+		}
 		return r
 	}
 	now, err := env.Identify(ctx, s.Device)
@@ -206,27 +270,29 @@ func applyWrite(ctx context.Context, s Step, env Env, j Journal) StepResult {
 		v, err := strconv.ParseUint(before, 10, 64)
 		from, _ := strconv.ParseUint(s.From, 10, 64)
 		if before == s.To || err == nil && numErr == nil && v <= to && from > to { // a satisfying value is left alone
-			r.Outcome, r.After = Already, before
+			fail("") // nothing to write: so it is noted
+			r.Outcome, r.After, r.Error = Already, before, ""
 			return r
 		}
 		return fail("%s changed from %s to %s since the plan; run this again", s.Attr, s.From, before)
 	}
 	readAhead := strings.TrimSuffix(s.Attr, "max_sectors_kb") + "read_ahead_kb"
 	raBefore, raErr := env.Attrs.Read(readAhead)
-	id, err := j.Plan(ctx, env.write(s, s.Attr, before, s.To))
-	if err != nil {
-		return fail("journal: %v; nothing was written", err)
+	if id == 0 {
+		if id, err = j.Plan(ctx, env.write(s, s.Attr, before, s.To)); err != nil {
+			id = 0
+			return fail("journal: %v; nothing was written", err)
+		}
 	}
 	if err := env.Attrs.Write(s.Attr, s.To); err != nil {
-		j.Done(context.WithoutCancel(ctx), id, store.NotWritten, before)
 		return fail("write %s to %s: %s", s.To, s.Attr, writeError(err))
 	}
 	r.After, err = env.Attrs.Read(s.Attr)
 	if err != nil {
-		j.Done(context.WithoutCancel(ctx), id, store.Written, "")
+		err = errors.Join(err, done(store.Written, ""))
 		return fail("written, but %s could not be read back: %v", s.Attr, err)
 	}
-	if err := j.Done(context.WithoutCancel(ctx), id, store.Written, r.After); err != nil {
+	if err := done(store.Written, r.After); err != nil {
 		return fail("written, but the journal did not take it: %v", err)
 	}
 	after, err := strconv.ParseUint(r.After, 10, 64)
@@ -242,13 +308,13 @@ func applyWrite(ctx context.Context, s Step, env Env, j Journal) StepResult {
 		r.Error = fmt.Sprintf("%s was asked for, the kernel kept %s", s.To, r.After)
 	}
 	if raAfter, err := env.Attrs.Read(readAhead); raErr == nil && err == nil && raAfter != raBefore {
-		r.Also = append(r.Also, putBack(ctx, s, env, j, readAhead, raBefore, raAfter))
+		r.Also = append(r.Also, putBack(env, readAhead, raBefore, raAfter))
 	}
 	return r
 }
 
 // putBack undoes a side effect.
-func putBack(ctx context.Context, s Step, env Env, j Journal, attr, want, got string) string {
+func putBack(env Env, attr, want, got string) string {
 	name := attr[strings.LastIndexByte(attr, '/')+1:]
 	if err := env.Attrs.Write(attr, want); err != nil {
 		return fmt.Sprintf("the write changed %s from %s to %s, and putting it back failed: %s", name, want, got, writeError(err))

@@ -20,16 +20,18 @@ import (
 
 // machine is a fake: attributes, maps and a journal that remember.
 type machine struct {
-	mu      sync.Mutex
-	attrs   map[string]string
-	log     []string // writes, suspends and resumes in order
-	kernel  func(m *machine, name, value string) error
-	keys    map[string]Key
-	suspend error
-	journal []store.Write
-	jErr    error
-	inside  int // writes going on at this moment
-	most    int
+	mu        sync.Mutex
+	attrs     map[string]string
+	log       []string // writes, suspends and resumes in order
+	kernel    func(m *machine, name, value string) error
+	keys      map[string]Key
+	suspend   error
+	journal   []store.Write
+	jErr      error
+	inside    int // writes going on at this moment
+	most      int
+	asleep    bool // a map is suspended
+	inSuspend int  // journal calls meanwhile
 }
 
 // takes is a kernel that takes every value.
@@ -65,6 +67,7 @@ func (m *machine) Suspend(_ context.Context, name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.log = append(m.log, "suspend "+name)
+	m.asleep = true
 	return m.suspend
 }
 
@@ -72,12 +75,16 @@ func (m *machine) Resume(_ context.Context, name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.log = append(m.log, "resume "+name)
+	m.asleep = false
 	return nil
 }
 
 func (m *machine) Plan(_ context.Context, w store.Write) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.asleep {
+		m.inSuspend++
+	}
 	if m.jErr != nil {
 		return 0, m.jErr
 	}
@@ -89,6 +96,9 @@ func (m *machine) Plan(_ context.Context, w store.Write) (int64, error) {
 func (m *machine) Done(_ context.Context, id int64, state store.State, readBack string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.asleep {
+		m.inSuspend++
+	}
 	m.journal[id-1].State, m.journal[id-1].ReadBack = state, readBack
 	return nil
 }
@@ -220,8 +230,14 @@ func TestMultipathSequence(t *testing.T) {
 	if diff := cmp.Diff(want, m.log); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if w := m.journal[1]; w.Attr != "dm-map/mp" || w.State != store.Reverted {
-		t.Errorf("the suspend stands in the journal as %+v", w)
+	i := slices.IndexFunc(m.journal, func(w store.Write) bool { return w.Attr == "dm-map/mp" })
+	if i < 0 || m.journal[i].State != store.Reverted {
+		t.Errorf("the suspend stands in the journal as %+v", m.journal)
+	}
+	// Between suspend and resume nothing may touch the journal: it may lie on
+	// the map.
+	if m.inSuspend != 0 {
+		t.Errorf("%d journal calls while the map was suspended", m.inSuspend)
 	}
 }
 
@@ -311,6 +327,7 @@ func TestRevert(t *testing.T) {
 		{"a default that is another now goes back as the number", "6.18.15", func(m *machine) { m.journal[0].WasDefault, m.journal[0].Old = true, "1280" }, Restored, "1280", []string{attr + "=0", attr + "=1280"}, store.Reverted},
 		{"a foreign change is left alone", "6.1.190", func(m *machine) { m.attrs[attr] = "256" }, Foreign, "256", nil, store.Foreign},
 		{"another disk bears the name", "6.1.190", func(m *machine) { m.keys["sda"] = Key{Identity: "x"} }, Gone, "512", nil, store.Gone},
+		{"back at the old value already", "6.1.190", func(m *machine) { m.attrs[attr] = "4096" }, Restored, "4096", nil, store.Reverted},
 		{"the device is gone", "6.1.190", func(m *machine) { delete(m.keys, "sda"); delete(m.attrs, attr) }, Gone, "", nil, store.Gone},
 		{"the kernel refuses", "6.1.190", func(m *machine) { m.kernel = func(*machine, string, string) error { return syscall.EINVAL } }, Failed, "512", []string{attr + "=4096"}, store.Written},
 	} {
@@ -361,6 +378,76 @@ func TestRevertGoesBackToBeforeTheFirstWrite(t *testing.T) {
 	}
 	if res, err = Revert(t.Context(), slices.Clone(m.journal), m.env(), m, release(t, "6.1.190")); err != nil || len(res.Steps) != 0 {
 		t.Errorf("a second revert did %+v", res.Steps)
+	}
+}
+
+func TestRevertFollowsAnUnbrokenChain(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit  func(*machine)
+		value string
+		older store.State
+	}{
+		"somebody set a value in between": {func(m *machine) { m.attrs[attr] = "1024" }, "1024", store.Foreign},
+		"another disk got the name": {func(m *machine) {
+			m.attrs[attr] = "1024"
+			m.keys["sda"] = Key{Device: "sda", DiskSeq: u(99), Identity: "scsi|ATA|ST380013AS|3.20"}
+		}, "1024", store.Gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := fake(takes)
+			if res, err := Apply(t.Context(), onePlan(t), m.env(), m); err != nil || !res.Complete() {
+				t.Fatal(err, res)
+			}
+			c.edit(m)
+			d := disk("sda", 1024, 1024)
+			d.Limits.DiskSeq = m.keys["sda"].DiskSeq
+			if res, err := Apply(t.Context(), MakePlan(report("confirmed", d), Options{}), m.env(), m); err != nil || !res.Complete() {
+				t.Fatal(err, res)
+			}
+			res, err := Revert(t.Context(), slices.Clone(m.journal), m.env(), m, release(t, "6.1.190"))
+			if err != nil || !res.Complete() || m.attrs[attr] != c.value || m.journal[0].State != c.older {
+				t.Errorf("%v %+v: value %s, first line %s; want %s, %s", err, res.Steps, m.attrs[attr], m.journal[0].State, c.value, c.older)
+			}
+		})
+	}
+}
+
+func TestRevertKeepsAMapBelowItsPaths(t *testing.T) {
+	m, p := mpathMachine()
+	if res, err := Apply(t.Context(), p, m.env(), m); err != nil || !res.Complete() {
+		t.Fatal(err, res)
+	}
+	env := m.env()
+	env.Lowest = func(device string) uint64 {
+		if device != "dm-0" {
+			return 0
+		}
+		a, _ := strconv.ParseUint(m.attrs[attr], 10, 64)
+		b, _ := strconv.ParseUint(m.attrs["sys/block/sdb/queue/max_sectors_kb"], 10, 64)
+		return min(a, b)
+	}
+	onlyMap := slices.DeleteFunc(slices.Clone(m.journal), func(w store.Write) bool { return w.Device != "dm-0" })
+	res, err := Revert(t.Context(), onlyMap, env, m, release(t, "6.1.190"))
+	if err != nil || res.Complete() || m.attrs["sys/block/dm-0/queue/max_sectors_kb"] != "512" {
+		t.Errorf("the map alone: %v %+v, map at %s", err, res.Steps, m.attrs["sys/block/dm-0/queue/max_sectors_kb"])
+	}
+	res, err = Revert(t.Context(), slices.Clone(m.journal), env, m, release(t, "6.1.190"))
+	if err != nil || !res.Complete() || m.attrs["sys/block/dm-0/queue/max_sectors_kb"] != "1280" {
+		t.Errorf("all: %v %+v, map at %s", err, res.Steps, m.attrs["sys/block/dm-0/queue/max_sectors_kb"])
+	}
+}
+
+func TestRecoverTakesARoundedWriteForOurs(t *testing.T) {
+	m := fake(takes)
+	if _, err := m.Plan(t.Context(), m.env().write(onePlan(t).Steps[0], attr, "4096", "512")); err != nil {
+		t.Fatal(err)
+	}
+	m.attrs[attr] = "508" // killed after the write, which the kernel rounded
+	if _, err := Recover(t.Context(), slices.Clone(m.journal), m.env(), m); err != nil {
+		t.Fatal(err)
+	}
+	if w := m.journal[0]; w.State != store.Written || w.ReadBack != "508" {
+		t.Errorf("settled as %s %s", w.State, w.ReadBack)
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 )
 
 // SysAttrs are the attributes of the machine whose root is the string, "/" for
@@ -28,6 +30,27 @@ func (r SysAttrs) Read(name string) (string, error) {
 		return "", pathless(err)
 	}
 	return strings.TrimSuffix(string(b), "\n"), nil
+}
+
+// LowestBelow is the lowest max_sectors_kb of the devices below one, 0 where
+// there is none or one cannot be read.
+func (r SysAttrs) LowestBelow(device string) uint64 {
+	slaves, err := os.ReadDir(filepath.Join(string(r), "sys/block", device, "slaves"))
+	if err != nil {
+		return 0
+	}
+	lowest := uint64(0)
+	for _, s := range slaves {
+		v, err := r.Read(attrOf(s.Name()))
+		n, errN := strconv.ParseUint(v, 10, 64)
+		if err != nil || errN != nil {
+			continue // a partition below has no queue of its own
+		}
+		if lowest == 0 || n < lowest {
+			lowest = n
+		}
+	}
+	return lowest
 }
 
 // Write writes an attribute in one call; it never creates one. Truncating means
@@ -77,14 +100,28 @@ func (Dmsetup) Resume(ctx context.Context, name string) error {
 	return err
 }
 
+// NoMaps refuses: the maps of a copied tree are not this machine's.
+type NoMaps struct{}
+
+var errCopiedTree = errors.New("maps of a copied tree cannot be suspended or resumed")
+
+// Suspend always fails.
+func (NoMaps) Suspend(context.Context, string) error { return errCopiedTree }
+
+// Resume always fails.
+func (NoMaps) Resume(context.Context, string) error { return errCopiedTree }
+
 func dmsetup(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "dmsetup", args...)
+	// Its own group: an interrupt at the terminal is ours to handle, and must
+	// not end a resume half-way.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", errors.New("dmsetup is not installed (Debian package dmsetup)")
 	}
 	if err != nil {
-		return "", fmt.Errorf("dmsetup %s: %w: %.200s", strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("dmsetup %s: %w: %.200s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return string(out), nil
 }

@@ -180,6 +180,7 @@ type Setter struct {
 // below root for lines that set max_sectors_kb.
 func OtherSetters(root string) []Setter {
 	out := []Setter{}
+	root = filepath.Clean(root)
 	look := func(file string, after bool) {
 		f, err := os.Open(file)
 		if err != nil {
@@ -200,7 +201,7 @@ func OtherSetters(root string) []Setter {
 			out = append(out, Setter{File: "/" + strings.TrimPrefix(strings.TrimPrefix(file, root), "/"), Line: n, Text: t, After: after})
 		}
 	}
-	for _, dir := range []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"} {
+	for _, dir := range []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"} {
 		if dir == "lib/udev/rules.d" {
 			if info, err := os.Lstat(filepath.Join(root, "lib")); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 				continue // merged /usr: the same files again
@@ -213,7 +214,7 @@ func OtherSetters(root string) []Setter {
 			}
 		}
 	}
-	for _, pattern := range []string{"etc/multipath.conf", "etc/multipath/conf.d/*.conf", "etc/tuned/*/tuned.conf", "etc/tuned/profiles/*/tuned.conf"} {
+	for _, pattern := range []string{"etc/multipath.conf", "etc/multipath/conf.d/*.conf", "etc/tuned/*/tuned.conf", "etc/tuned/profiles/*/tuned.conf", "usr/lib/tuned/*/tuned.conf", "usr/lib/tuned/profiles/*/tuned.conf"} {
 		files, _ := filepath.Glob(filepath.Join(root, pattern))
 		for _, f := range files {
 			look(f, true)

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quirkcheck/quirkcheck/checker"
@@ -154,7 +155,6 @@ func MakePlan(r *checker.Report, o Options) Plan {
 		if o.Only != nil && !slices.Contains(o.Only, d.Name) {
 			continue
 		}
-		p.settings(r, d, o)
 		w, ok := p.wish(r, d, o)
 		if !ok {
 			continue
@@ -170,19 +170,19 @@ func MakePlan(r *checker.Report, o Options) Plan {
 			p.Steps = append(p.Steps, w.step(d.Name))
 		}
 	}
-	for _, name := range sortedKeys(maps) {
-		p.multipath(byName[name], maps[name], o)
+	for _, d := range r.Devices {
+		if d.Stack != nil && d.Stack.RequestBased != nil && *d.Stack.RequestBased && (o.Only == nil || slices.Contains(o.Only, d.Name) || maps[d.Name] != nil) {
+			p.multipath(d, maps[d.Name], byName, o)
+		}
+	}
+	// Settings come last and in groups of their own: one that fails must not
+	// keep a size from being set.
+	for _, d := range r.Devices {
+		if o.Only == nil || slices.Contains(o.Only, d.Name) {
+			p.settings(r, d, o)
+		}
 	}
 	return p
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // wish is a value a device should have.
@@ -201,6 +201,9 @@ func (w wish) step(group string) Step {
 }
 
 func (p *Plan) refuse(d *checker.Device, why string, instead ...string) {
+	if instead == nil {
+		instead = []string{}
+	}
 	p.Refused = append(p.Refused, Refusal{Key: keyOf(d), Why: why, Instead: instead})
 }
 
@@ -230,6 +233,10 @@ func (p *Plan) wish(r *checker.Report, d *checker.Device, o Options) (wish, bool
 	to := checker.SettableKiB(bound.MaxSectors, lbs)
 	why := fmt.Sprintf("%s (%s): at most %d sectors", bound.Reason, bound.Source, bound.MaxSectors)
 	w := wish{d: d, from: now, to: to, quirk: bound.Quirk, because: []string{why}, standard: isDefault(d, now, o.Kernel)}
+	if now < to { // raising, also the bounds of entries that are not enforced count
+		to = min(to, checker.SettableKiB(d.Safe.Bounds[0].MaxSectors, lbs))
+		w.to = to
+	}
 	switch {
 	case now <= bound.MaxSectors/2 && !(o.AllowRaise && now < to):
 		p.Satisfied = append(p.Satisfied, Satisfied{Key: keyOf(d), Value: fmt.Sprint(now), Because: w.because})
@@ -249,6 +256,35 @@ func (p *Plan) wish(r *checker.Report, d *checker.Device, o Options) (wish, bool
 		w.risk = fmt.Sprintf("this kernel may raise read_ahead_kb with the write; it is put back to %d", *ra)
 	}
 	return w, true
+}
+
+// addSetting plans one write an attribute, also where several entries or, on a
+// shared host, several disks want it: of bounds the strictest, of two different
+// values neither.
+func (p *Plan) addSetting(d *checker.Device, s Step, wanted string) {
+	i := slices.IndexFunc(p.Steps, func(o Step) bool { return o.Attr == s.Attr })
+	if i < 0 {
+		p.Steps = append(p.Steps, s)
+		return
+	}
+	have := &p.Steps[i]
+	a, errA := strconv.ParseUint(have.To, 10, 64)
+	b, errB := strconv.ParseUint(s.To, 10, 64)
+	bothSay := func(word string) bool {
+		return errA == nil && errB == nil && strings.Contains(wanted, word) && strings.Contains(have.Because[len(have.Because)-1], word)
+	}
+	switch {
+	case have.To == s.To:
+	case bothSay("at most"):
+		have.To = strconv.FormatUint(min(a, b), 10)
+	case bothSay("at least"):
+		have.To = strconv.FormatUint(max(a, b), 10)
+	default:
+		p.refuse(d, fmt.Sprintf("%s: entries want different values, %s and %s", s.Attr, have.To, s.To), "decide by hand: quirkcheck explain "+s.Quirk)
+		p.Steps = slices.Delete(p.Steps, i, i+1)
+		return
+	}
+	have.Because = append(have.Because, s.Because...)
 }
 
 // isDefault reports whether a value is what the kernel chooses by itself
@@ -294,7 +330,7 @@ func (p *Plan) settings(r *checker.Report, d *checker.Device, o Options) {
 			case s.Permanent && !o.Permanent:
 				p.refuse(d, why+", and the drive would keep that for good", "--include-permanent sets it all the same")
 			default:
-				p.Steps = append(p.Steps, Step{Key: keyOf(d), Group: d.Name, Op: OpWrite, Attr: s.Attr, From: *s.Observed, To: s.To, Quirk: f.Quirk, Because: []string{why}})
+				p.addSetting(d, Step{Key: keyOf(d), Group: s.Attr, Op: OpWrite, Attr: s.Attr, From: *s.Observed, To: s.To, Quirk: f.Quirk, Because: []string{why}}, s.Wanted)
 			}
 		}
 	}
@@ -378,10 +414,26 @@ func bioTops(d *checker.Device) []string { return d.Holders }
 // multipath plans the paths of one request-based map. A cloned request is not
 // split: a path below its map fails the map's requests. So the map comes first,
 // a flushing suspend drains what was built for the old limit, then the paths.
-func (p *Plan) multipath(m *checker.Device, paths []wish, o Options) {
-	to := paths[0].to
+//
+// The map must not exceed its lowest path, so the paths that are low already
+// count, and a map that stands above one is planned by itself.
+func (p *Plan) multipath(m *checker.Device, paths []wish, byName map[string]*checker.Device, o Options) {
+	to := uint64(0)
+	lower := func(kib uint64) {
+		if to == 0 || kib < to {
+			to = kib
+		}
+	}
+	for _, name := range m.Members {
+		if d := byName[name]; d != nil && d.Limits.MaxSectorsKB != nil {
+			lower(*d.Limits.MaxSectorsKB)
+		}
+	}
 	for _, w := range paths {
-		to = min(to, w.to)
+		lower(w.to)
+	}
+	if to == 0 || len(paths) == 0 && (m.Limits.MaxSectorsKB == nil || *m.Limits.MaxSectorsKB <= to) {
+		return
 	}
 	name := m.Name
 	if m.Stack.Name != nil {
@@ -397,6 +449,10 @@ func (p *Plan) multipath(m *checker.Device, paths []wish, o Options) {
 	}
 	sequence = append(sequence, "dmsetup resume "+quoteShell(name))
 	if !o.AllowStacked {
+		if len(paths) == 0 {
+			p.refuse(m, fmt.Sprintf("the map %s stands at %d KiB, above its lowest path at %d: requests in between fail (over max size limit)", name, *m.Limits.MaxSectorsKB, to),
+				append([]string{"--allow-stacked carries out this sequence:"}, sequence...)...)
+		}
 		for _, w := range paths {
 			p.refuse(w.d, "a path of the request-based multipath map "+name+" ("+m.Name+"): lowered alone it fails the map's I/O (over max size limit)",
 				append([]string{"--allow-stacked carries out this sequence:"}, sequence...)...)

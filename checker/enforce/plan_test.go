@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -72,6 +73,11 @@ func TestMakePlan(t *testing.T) {
 		return &checker.Device{Name: "dm-0", Kind: "dm", Limits: checker.Limits{MaxSectorsKB: u(kib)}, Members: []string{"sda", "sdb"},
 			Stack: &checker.Stack{Kind: "dm", Name: str("mp"), RequestBased: request}}
 	}
+	member := func(name string, kib uint64) *checker.Device {
+		d := disk(name, kib, 1024)
+		d.Safe.Bounds, d.Holders = nil, []string{"dm-0"}
+		return d
+	}
 	path := func(name string) *checker.Device {
 		return edit(disk(name, 1280, 1024), func(d *checker.Device) { d.Holders = []string{"dm-0"} })
 	}
@@ -101,6 +107,14 @@ func TestMakePlan(t *testing.T) {
 		{"the sequence when asked", report("confirmed", path("sda"), path("sdb"), mpath(1280, yes(true))), Options{AllowStacked: true}, []string{
 			"dm-0: sys/block/dm-0/queue/max_sectors_kb 1280 -> 512", "dm-0: suspend mp",
 			"dm-0: sys/block/sda/queue/max_sectors_kb 1280 -> 512", "dm-0: sys/block/sdb/queue/max_sectors_kb 1280 -> 512", "dm-0: resume mp"}},
+		{"a map above its lowest path", report("confirmed", member("sda", 512), member("sdb", 1280), mpath(1280, yes(true))), Options{}, []string{"refused dm-0"}},
+		{"is lowered when asked", report("confirmed", member("sda", 512), member("sdb", 1280), mpath(1280, yes(true))), Options{AllowStacked: true}, []string{
+			"dm-0: sys/block/dm-0/queue/max_sectors_kb 1280 -> 512", "dm-0: suspend mp", "dm-0: resume mp"}},
+		{"a path that is lower already counts", report("confirmed", path("sda"), member("sdb", 256), mpath(1280, yes(true))), Options{AllowStacked: true}, []string{
+			"dm-0: sys/block/dm-0/queue/max_sectors_kb 1280 -> 256", "dm-0: suspend mp", "dm-0: sys/block/sda/queue/max_sectors_kb 1280 -> 256", "dm-0: resume mp"}},
+		{"raised no higher than what is not enforced", report("confirmed", edit(disk("sda", 64, 1024), func(d *checker.Device) {
+			d.Safe.Bounds = append([]checker.Bound{{MaxSectors: 256, Reason: "suspected", Source: "s", Quirk: "s"}}, d.Safe.Bounds...)
+		})), Options{AllowRaise: true}, []string{"sda: sys/block/sda/queue/max_sectors_kb 64 -> 128"}},
 		{"a map that is low already is not written", report("confirmed", path("sda"), mpath(256, yes(true))), Options{AllowStacked: true}, []string{
 			"dm-0: suspend mp", "dm-0: sys/block/sda/queue/max_sectors_kb 1280 -> 512", "dm-0: resume mp"}},
 	} {
@@ -197,11 +211,11 @@ func TestPlanSettings(t *testing.T) {
 		want  []string
 		warns bool
 	}{
-		{"set", func(*checker.Setting) {}, Options{}, []string{"sda: sys/class/scsi_host/host0/link_power_management_policy min_power -> max_performance"}, false},
+		{"set", func(*checker.Setting) {}, Options{}, []string{"sys/class/scsi_host/host0/link_power_management_policy: sys/class/scsi_host/host0/link_power_management_policy min_power -> max_performance"}, false},
 		{"satisfied", func(s *checker.Setting) { s.Satisfied = true }, Options{}, nil, false},
 		{"not settable here", func(s *checker.Setting) { s.Attr = "" }, Options{}, nil, true},
 		{"permanent is refused", func(s *checker.Setting) { s.Permanent = true }, Options{}, []string{"refused sda"}, false},
-		{"unless asked for", func(s *checker.Setting) { s.Permanent = true }, Options{Permanent: true}, []string{"sda: sys/class/scsi_host/host0/link_power_management_policy min_power -> max_performance"}, false},
+		{"unless asked for", func(s *checker.Setting) { s.Permanent = true }, Options{Permanent: true}, []string{"sys/class/scsi_host/host0/link_power_management_policy: sys/class/scsi_host/host0/link_power_management_policy min_power -> max_performance"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.o.Kernel = release(t, "6.1.190")
@@ -211,6 +225,44 @@ func TestPlanSettings(t *testing.T) {
 			}
 			if (len(p.Warnings) > 0) != c.warns {
 				t.Errorf("warnings %q", p.Warnings)
+			}
+		})
+	}
+}
+
+func TestSettingsOfSeveralEntriesMeet(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		a, b    [2]string // wanted, to
+		want    []string
+		refused int
+	}{
+		{"the strictest bound", [2]string{"queue_depth at most 9", "9"}, [2]string{"queue_depth at most 2", "2"}, []string{"31 -> 2"}, 0},
+		{"the same value once", [2]string{"queue_depth 1", "1"}, [2]string{"queue_depth 1", "1"}, []string{"31 -> 1"}, 0},
+		{"two values are neither", [2]string{"queue_depth 1", "1"}, [2]string{"queue_depth 8", "8"}, nil, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := disk("sda", 4096, 1024)
+			r := report("confirmed", d)
+			for i, w := range [][2]string{c.a, c.b} {
+				f := finding(d, "confirmed")
+				f.Quirk = fmt.Sprintf("k%d", i)
+				f.Settings = []checker.Setting{{Knob: "queue_depth", Wanted: w[0], To: w[1], Observed: str("31"), Attr: "sys/block/sda/device/queue_depth"}}
+				r.Findings = append(r.Findings, f)
+			}
+			p := MakePlan(r, Options{})
+			if p.Steps[0].Attr != attrOf("sda") || p.Steps[0].Group != "sda" {
+				t.Errorf("the size is not first: %v", brief(p))
+			}
+			var got []string
+			for _, s := range p.Steps[1:] {
+				got = append(got, s.From+" -> "+s.To)
+				if s.Group == "sda" {
+					t.Error("a setting shares the group of the size")
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" || len(p.Refused) != c.refused {
+				t.Errorf("refused %v (-want +got)\n%s", p.Refused, diff)
 			}
 		})
 	}

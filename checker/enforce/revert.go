@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quirkcheck/quirkcheck/checker/store"
@@ -20,7 +21,9 @@ func Recover(ctx context.Context, pending []store.Write, env Env, j Journal) (li
 		}
 		if name, ok := strings.CutPrefix(w.Attr, "dm-map/"); ok {
 			if err := env.Maps.Resume(ctx, name); err != nil {
-				return lines, fmt.Errorf("map %s was left suspended: resume: %w", name, err)
+				// It may be gone; the others are settled all the same.
+				lines = append(lines, fmt.Sprintf("map %s was left suspended by a run that was killed, and resuming it failed: %v; if it is there, run dmsetup resume %s", name, err, quoteShell(name)))
+				continue
 			}
 			lines = append(lines, "map "+name+" was left suspended by a run that was killed; resumed")
 			if err := j.Done(ctx, w.ID, store.Reverted, "active"); err != nil {
@@ -30,9 +33,9 @@ func Recover(ctx context.Context, pending []store.Write, env Env, j Journal) (li
 		}
 		state := store.NotWritten
 		now, err := env.Attrs.Read(w.Attr)
-		if err == nil && now == w.New && w.New != w.Old && env.bears(ctx, w) {
+		if err == nil && now != w.Old && env.bears(ctx, w) { // as written, or as the kernel rounded it
 			state = store.Written
-			lines = append(lines, w.Attr+": a run that was killed had set "+w.New)
+			lines = append(lines, w.Attr+": a run that was killed had set "+w.New+", it is "+now)
 		}
 		if err := j.Done(ctx, w.ID, state, now); err != nil {
 			return lines, err
@@ -82,9 +85,24 @@ func Revert(ctx context.Context, writes []store.Write, env Env, j Journal, relea
 	return out, nil
 }
 
-func revertAttr(ctx context.Context, writes []store.Write, env Env, j Journal, release kernel.Release) StepResult {
-	first, last := writes[0], writes[len(writes)-1]
-	r := StepResult{Step: Step{Key: Key{Device: first.Device, Identity: first.Identity}, Group: first.Device, Op: OpWrite, Attr: first.Attr,
+func revertAttr(ctx context.Context, writes []store.Write, env Env, j Journal, release kernel.Release) (r StepResult) {
+	// Only an unbroken chain goes back: before it the name was another disk's,
+	// or somebody else set a value that ours then replaced.
+	last := writes[len(writes)-1]
+	start := len(writes) - 1
+	sameDevice := func(a, b store.Write) bool {
+		if a.HasDiskSeq && b.HasDiskSeq {
+			return a.DiskSeq == b.DiskSeq
+		}
+		return a.Identity == b.Identity
+	}
+	for start > 0 && sameDevice(writes[start-1], last) && writes[start].Old == writes[start-1].ReadBack {
+		start--
+	}
+	older := writes[:start]
+	writes = writes[start:]
+	first := writes[0]
+	r = StepResult{Step: Step{Key: Key{Device: first.Device, Identity: first.Identity}, Group: first.Device, Op: OpWrite, Attr: first.Attr,
 		From: last.ReadBack, To: first.Old, Quirk: first.Quirk, Because: []string{"as before " + first.Time.UTC().Format("2006-01-02 15:04:05 MST")}}, Outcome: Failed}
 	if first.HasDiskSeq {
 		r.DiskSeq = &first.DiskSeq
@@ -96,6 +114,16 @@ func revertAttr(ctx context.Context, writes []store.Write, env Env, j Journal, r
 			}
 		}
 	}
+	for _, w := range older {
+		state := store.Foreign
+		if !sameDevice(w, last) {
+			state = store.Gone
+		}
+		if err := j.Done(ctx, w.ID, state, w.ReadBack); err != nil {
+			r.Error = "journal: " + err.Error()
+			return r
+		}
+	}
 	now, err := env.Attrs.Read(r.Attr)
 	switch {
 	case err != nil && !env.bears(ctx, last), err == nil && !env.bears(ctx, last):
@@ -105,12 +133,31 @@ func revertAttr(ctx context.Context, writes []store.Write, env Env, j Journal, r
 	case err != nil:
 		r.Error = "read " + r.Attr + ": " + err.Error()
 		return r
+	case now == first.Old: // it is back already, by a revert that was killed or by hand
+		r.Outcome, r.After = Restored, now
+		done(store.Reverted, now)
+		return r
 	case now != last.ReadBack && now != last.New:
 		r.Outcome, r.After = Foreign, now
 		r.Error = fmt.Sprintf("%s is %s now, ours was %s: somebody changed it since; left alone", r.Attr, now, last.ReadBack)
 		done(store.Foreign, now)
 		return r
 	}
+	if env.Lowest != nil {
+		old, _ := strconv.ParseUint(first.Old, 10, 64)
+		if lowest := env.Lowest(first.Device); lowest > 0 && old > lowest {
+			r.After = now
+			r.Error = fmt.Sprintf("a path below it is at %d KiB: the map at %s would fail its requests; revert the paths with it (--all)", lowest, first.Old)
+			return r
+		}
+	}
+	readAhead := strings.TrimSuffix(r.Attr, "max_sectors_kb") + "read_ahead_kb"
+	raBefore, raErr := env.Attrs.Read(readAhead)
+	defer func() {
+		if raAfter, err := env.Attrs.Read(readAhead); raErr == nil && err == nil && raAfter != raBefore {
+			r.Also = append(r.Also, putBack(env, readAhead, raBefore, raAfter))
+		}
+	}()
 	// A default goes back as the default, so that the kernel forgets that a
 	// user ever set it; it is read back, as the default may not be what it was.
 	zero := first.WasDefault && kernel.Carries([]kernel.Row{{Tree: "mainline", Since: "6.3"}}, release).Truth == kernel.True

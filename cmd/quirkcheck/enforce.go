@@ -162,7 +162,7 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 			return errors.Join(a.printEnforce(report, o), err)
 		}
 	} else if o.check {
-		stale, err := a.staleRule(ctx, r, db, release, o)
+		stale, err := a.staleRule(ctx, within(r, plan), db, release, o)
 		if err != nil {
 			return err
 		}
@@ -229,8 +229,13 @@ func (a *app) env(root *probe.Root, sysroot string) (enforce.Env, error) {
 		}
 		boot = "tree " + sysroot
 	}
+	var maps enforce.Maps = enforce.Dmsetup{}
+	if sysroot != "" {
+		maps = enforce.NoMaps{}
+	}
+	attrs := enforce.SysAttrs(cmp.Or(sysroot, "/"))
 	return enforce.Env{
-		Attrs: enforce.SysAttrs(cmp.Or(sysroot, "/")), Maps: enforce.Dmsetup{}, BootID: boot, Tool: version(), Now: a.now,
+		Attrs: attrs, Maps: maps, Lowest: attrs.LowestBelow, BootID: boot, Tool: version(), Now: a.now,
 		Run: fmt.Sprintf("%d-%d", a.now().Unix(), os.Getpid()),
 		Identify: func(ctx context.Context, device string) (enforce.Key, error) {
 			inv, err := probe.Read(ctx, root, probe.Options{Only: []string{device}, Workers: 1})
@@ -253,8 +258,8 @@ func (a *app) apply(ctx context.Context, report *enforceReport, r *checker.Repor
 	}
 	report.Applied = true
 	report.Result = &enforce.Result{Steps: []enforce.StepResult{}}
-	if len(report.Plan.Steps) == 0 && !o.persist {
-		return statusOK, nil
+	if _, err := os.Stat(o.state); len(report.Plan.Steps) == 0 && !o.persist && errors.Is(err, fs.ErrNotExist) {
+		return statusOK, nil // nothing to do, and no run before this one to settle
 	}
 	s, unlock, recovered, err := a.journal(ctx, env, o.state, "enforce --apply")
 	report.Recovered = append(report.Recovered, recovered...)
@@ -283,6 +288,15 @@ func (a *app) apply(ctx context.Context, report *enforceReport, r *checker.Repor
 	return status, nil
 }
 
+// within is the report with the findings of the devices a plan sets or found
+// satisfied: what was refused or not asked for gets no rule either.
+func within(r *checker.Report, p enforce.Plan) *checker.Report {
+	keep := slices.Concat(stepsKeys(p), satisfiedKeys(p))
+	out := *r
+	out.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f checker.Finding) bool { return f.Device == nil || !slices.Contains(keep, *f.Device) })
+	return &out
+}
+
 // rules are the udev rules for what enforce would hold.
 func rules(r *checker.Report, db *quirks.Set, release kernel.Release, include []string) (text string, err error) {
 	return emit.Udev(r, db, emit.Options{ToolVersion: version(), Kernel: release, Include: include})
@@ -306,7 +320,7 @@ func absolute(sysroot, dir string) string {
 }
 
 func (a *app) persist(ctx context.Context, report *enforceReport, s *store.Store, r *checker.Report, db *quirks.Set, release kernel.Release, o enforceFlags) error {
-	text, err := rules(r, db, release, o.include)
+	text, err := rules(within(r, report.Plan), db, release, o.include)
 	if err != nil {
 		return fail(statusFailed, "", "udev rule: %w", err)
 	}
@@ -331,11 +345,12 @@ func (a *app) persist(ctx context.Context, report *enforceReport, s *store.Store
 			return fail(statusFailed, "the rule is installed; udevd reads it at its next start", "%w", err)
 		}
 	}
+	if o.sysroot != "" {
+		return nil // the udev of this machine proves nothing about a copied tree
+	}
 	for _, s := range slices.Concat(stepsKeys(report.Plan), satisfiedKeys(report.Plan)) {
-		if o.sysroot == "" {
-			if err := enforce.ProveRule(ctx, s, path); err != nil {
-				return fail(statusFailed, "udevadm test --action=add /sys/block/"+s+" shows what udev does", "%s: %w", s, err)
-			}
+		if err := enforce.ProveRule(ctx, s, path); err != nil {
+			return fail(statusFailed, "udevadm test --action=add /sys/block/"+s+" shows what udev does", "%s: %w", s, err)
 		}
 		p.Proved = append(p.Proved, s)
 	}
@@ -389,10 +404,11 @@ func (a *app) staleRule(ctx context.Context, r *checker.Report, db *quirks.Set, 
 		return a.missingRule(ctx, path, o)
 	case err != nil:
 		return nil, fail(statusFailed, "", "%w", err)
+	case want == "": // for disks that are not there now
 	case !enforce.SameRules(string(have), want):
 		return []string{path + " is not what this version and database would install; quirkcheck enforce --apply --persist renews it"}, nil
 	}
-	return enforce.InitrdsWithoutRule(ctx, enforce.Initrds(cmp.Or(o.sysroot, "/")), nil), nil
+	return enforce.InitrdsWithoutRule(ctx, enforce.Initrds(cmp.Or(o.sysroot, "/")), nil), ctx.Err()
 }
 
 // missingRule tells a rule that was removed from one that never was there.
@@ -595,27 +611,26 @@ func (a *app) unpersistCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n := 0
+			var errs []error
 			for _, dir := range []string{enforce.RulesPermanent, enforce.RulesRuntime} {
 				path, removed, err := enforce.RemoveRule(absolute(sysroot, dir))
-				if err != nil {
-					return fail(statusFailed, "look at the file", "%w", err)
-				}
+				errs = append(errs, err)
 				if removed {
 					n++
 					fmt.Fprintln(a.stdout, "removed", clean(path))
 				}
-				if err := forget(cmd.Context(), state, path); err != nil {
-					return fail(statusFailed, cmp.Or(store.Hint(err), "enforce --check will miss the rule"), "the rule is removed, its note not: %w", err)
+				if err == nil {
+					errs = append(errs, forget(cmd.Context(), state, path))
 				}
+			}
+			if n > 0 && sysroot == "" {
+				errs = append(errs, enforce.ReloadRules(cmd.Context()))
+			}
+			if err := errors.Join(errs...); err != nil {
+				return fail(statusFailed, cmp.Or(store.Hint(err), "look at the files named; run this again"), "%w", err)
 			}
 			if n == 0 {
 				fmt.Fprintln(a.stdout, "There is no rule of ours.")
-				return nil
-			}
-			if sysroot == "" {
-				if err := enforce.ReloadRules(cmd.Context()); err != nil {
-					return fail(statusFailed, "the file is gone; udevd notices at its next start", "%w", err)
-				}
 			}
 			return nil
 		},
