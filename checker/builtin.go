@@ -180,6 +180,8 @@ func forcesLBA48(cmdline, port string, r kernel.Release) bool {
 		if !ok {
 			continue
 		}
+		// A parameter given again replaces the one before it.
+		first, last, decided = false, false, false
 		id := ""
 		for item := range strings.SplitSeq(list, ",") {
 			value := item

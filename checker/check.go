@@ -32,9 +32,6 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		}
 		r.Notes = append(r.Notes, Note{What: "kernel", State: inv.Kernel.State.String(), Why: why, Source: inv.Kernel.Source})
 	}
-	if inv.Cmdline.Ok() {
-		r.Host.Kernel.Cmdline = &inv.Cmdline.V
-	}
 	for _, n := range inv.Notes {
 		r.Notes = append(r.Notes, noteOf(n))
 	}
@@ -139,7 +136,7 @@ func checkDevice(inv *probe.Inventory, pd *probe.Device, db *quirks.Set, p Polic
 		f := &j.Findings[i]
 		f.Device = &d.Name
 		for k := range f.Why {
-			f.Why[k].Source = cmp.Or(f.Why[k].Source, sourceOf(inv, pd, f.Why[k].Key))
+			f.Why[k].Source = cmp.Or(f.Why[k].Source, SourceOf(inv, pd, f.Why[k].Key))
 		}
 	}
 	return d, j.Findings
@@ -159,8 +156,8 @@ func describe(sub *quirks.Subject, pd *probe.Device) *Device {
 	return d
 }
 
-// sourceOf names the file a predicate's value came from.
-func sourceOf(inv *probe.Inventory, d *probe.Device, key string) string {
+// SourceOf names the file a predicate's value came from.
+func SourceOf(inv *probe.Inventory, d *probe.Device, key string) string {
 	first := func(vs ...probe.Value[string]) string {
 		for _, v := range vs {
 			if v.Ok() {

@@ -126,7 +126,7 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 	}
 	kernelSays := e.Protects(sub)
 	switch {
-	case sized && observed && k <= uint64(limit/2):
+	case sized && observed && satisfies(sub, k, limit):
 		f.Verdict, f.MitigatedBy = Mitigated, limitProtection(sub, kernelSays, limit)
 	case sized && observed:
 		f.Verdict = Affected
@@ -152,6 +152,15 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 		f.judgeHidden(e)
 	}
 	return f
+}
+
+// satisfies compares the present limit with an entry's. KiB hide an odd sector,
+// which is within; where the exact number is known it decides.
+func satisfies(sub *quirks.Subject, kib uint64, limit uint32) bool {
+	if n, ok := sub.Limit("max_sectors"); ok {
+		return n <= uint64(limit)
+	}
+	return kib <= uint64(limit/2)
 }
 
 // unprotected says why the kernel's own protection does not hold an affected

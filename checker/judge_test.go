@@ -193,8 +193,15 @@ examples: {match: [], no_match: []}
 		{"older stable kernel: a backport may be in it", set("kernel", "", "6.16.1"), checker.Unknown},
 		{"newer kernel", set("kernel", "", "7.0.1"), checker.NotAffected},
 		{"limit within", set("max_sectors", "", 1024), checker.Mitigated},
-		{"limit within by the odd sector", set("max_sectors", "", 1025), checker.Mitigated},
-		{"limit just above", set("max_sectors", "", 1026), checker.Affected},
+		{"an exact number just above", set("max_sectors", "", 1025), checker.Affected},
+		{"the KiB that hide an odd sector", func(m map[string]any) {
+			delete(m, "max_sectors")
+			m["limits"] = map[string]any{"max_sectors_kb": 512}
+		}, checker.Mitigated},
+		{"KiB just above", func(m map[string]any) {
+			delete(m, "max_sectors")
+			m["limits"] = map[string]any{"max_sectors_kb": 513}
+		}, checker.Affected},
 		{"no model", drop("device", "model"), checker.Unknown},
 		{"no firmware", drop("device", "firmware"), checker.Unknown},
 		{"no adapter", drop("adapter", ""), checker.Unknown},

@@ -73,7 +73,6 @@ type Host struct {
 type Kernel struct {
 	Release  *string `json:"release"`
 	Upstream *string `json:"upstream"`
-	Cmdline  *string `json:"cmdline,omitempty"`
 }
 
 // Device is one block device.

@@ -3,7 +3,6 @@ package probe
 import (
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -43,9 +42,6 @@ var libsasDrivers = []string{"aic94xx", "hisi_sas_v1_hw", "hisi_sas_v2_hw", "his
 
 func (d *Device) hang(a *ancestor) {
 	d.Adapter, d.USB, d.Path, d.Transport, d.hostAttrs = a.adapter, a.usb, a.path, a.transport, a.hostAttrs
-	if d.Path == "" && slices.Contains(libsasDrivers, a.adapter.Driver) {
-		d.Path = "libata"
-	}
 }
 
 // ancestry reads the folders above a device once per parent folder: for SCSI
@@ -123,7 +119,7 @@ func (r *reader) readAncestry(from string) *ancestor {
 		case rePCI.MatchString(name) && a.adapter.SysPath == "":
 			hex := func(file string) string { return strings.TrimPrefix(read(p+"/"+file), "0x") }
 			if v, dev := hex("vendor"), hex("device"); v != "" && dev != "" {
-				a.adapter.PCI = strings.Join([]string{v, dev, hex("subsystem_vendor"), hex("subsystem_device")}, ":")
+				a.adapter.PCI = strings.TrimRight(strings.Join([]string{v, dev, hex("subsystem_vendor"), hex("subsystem_device")}, ":"), ":")
 			} else {
 				a.adapter.Known = false // there, and the tree does not say which
 			}

@@ -308,6 +308,13 @@ func (r *reader) readDevice(d *Device, block dir) {
 	if r.udev {
 		r.readUdev(d)
 	}
+	// What the probe does not ask, since it sends no commands.
+	if strings.HasPrefix(d.Path, "nvme") {
+		d.note("mdts", NotAsked, "sysfs does not show MDTS; as root, nvme id-ctrl /dev/"+d.Name+" does; queue/max_hw_sectors_kb is within it", d.SysPath)
+	}
+	if (d.Path == "uas" || d.Path == "usb-storage") && !d.ATAModel.Ok() {
+		d.note("identity.ata", NotAsked, "the disk behind the bridge was not asked for its own name; as root, hdparm -I /dev/"+d.Name+" does where the bridge lets it through", d.source("device/model"))
+	}
 	if d.IdentityPartial() && d.Path != "" {
 		d.note("identity.ata", NotAsked,
 			"sysfs shows 16 of the model's 40 characters and 4 of the firmware's 8; as root, hdparm -I /dev/"+d.Name+" shows them all", d.source("device/model"))
@@ -376,8 +383,12 @@ func (r *reader) readSCSI(d *Device, below dir) {
 		r.inquiry(d, below)
 	}
 	if d.Path == "" {
-		d.Path = "scsi"
-		if d.vendorATA() {
+		switch {
+		case !d.vendorATA():
+			d.Path = "scsi"
+		case slices.Contains(libsasDrivers, d.Adapter.Driver):
+			d.Path = "libata"
+		default:
 			d.Path = "sat-firmware"
 		}
 	}

@@ -44,6 +44,14 @@ func (r *reader) readUdev(d *Device) {
 		d.note("identity.ata", Known, "udev names the disk "+model+", sysfs "+strings.TrimSpace(d.Product.V)+"; udev's record is not used", source)
 		return
 	}
+	// SCSI shows the last four characters of the firmware, or its first four. A
+	// record that fits neither is of the time before an update, or of another
+	// disk.
+	if rev := strings.Trim(d.Revision.V, " \x00"); d.vendorATA() && d.Revision.Ok() && rev != "" && firmware != "" &&
+		!strings.HasSuffix(firmware, udevName(rev)) && !strings.HasPrefix(firmware, udevName(rev)) {
+		d.note("identity.ata", Known, "udev gives the disk firmware "+firmware+", sysfs shows "+rev+"; udev's record is not used", source)
+		return
+	}
 	d.ATAModel = known(model, source)
 	if firmware != "" {
 		d.ATAFirmware = known(firmware, source)

@@ -212,31 +212,7 @@ func (l *linter) entry(e *Entry, lines map[string]int) {
 		fail("title", "duplicate-title", "the same title as %s", prev)
 	}
 	l.titles[e.Title] = e.file
-	for _, side := range []struct {
-		name string
-		arms []Arm
-	}{{"match.any", e.Where.Any}, {"match.none", e.Where.None}} {
-		for i := range side.arms {
-			lintArm(&side.arms[i], fmt.Sprintf("%s[%d]", side.name, i), fail)
-		}
-	}
-	if e.Kernel != nil {
-		for i := range e.Kernel.Mitigated {
-			m := &e.Kernel.Mitigated[i]
-			lintRows(fail, fmt.Sprintf("kernel.mitigated[%d].trees", i), m.rows())
-			for j, h := range m.holeRows() {
-				if err := h.Check(); err != nil {
-					fail(fmt.Sprintf("kernel.mitigated[%d].holes[%d]", i, j), "kernel-tree", "%v", err)
-				}
-			}
-			for j, p := range m.Path {
-				if !slices.Contains(Paths, p) {
-					fail(fmt.Sprintf("kernel.mitigated[%d].path[%d]", i, j), "pattern", "path %q: want one of %s", p, strings.Join(Paths, ", "))
-				}
-			}
-		}
-		lintRows(fail, "kernel.range", rangeRows(e.Kernel.Range))
-	}
+	e.lintMeaning(fail)
 	for i, r := range e.References {
 		if u, err := url.Parse(r.URL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 			fail(fmt.Sprintf("references[%d].url", i), "reference", "%q is no link", r.URL)
@@ -246,6 +222,61 @@ func (l *linter) entry(e *Entry, lines map[string]int) {
 		fail("effect", "effect-needs", "%s needs limits, want, avoid or mitigations", e.Effect)
 	}
 	l.examples(e, fail)
+}
+
+// lintMeaning finds what makes an entry answer wrongly: Load refuses such an
+// entry too.
+func (e *Entry) lintMeaning(fail failFunc) {
+	for _, side := range []struct {
+		name string
+		arms []Arm
+	}{{"match.any", e.Where.Any}, {"match.none", e.Where.None}} {
+		for i := range side.arms {
+			lintArm(&side.arms[i], fmt.Sprintf("%s[%d]", side.name, i), fail)
+		}
+	}
+	if e.Kernel == nil {
+		return
+	}
+	for i := range e.Kernel.Mitigated {
+		m := &e.Kernel.Mitigated[i]
+		lintRows(fail, fmt.Sprintf("kernel.mitigated[%d].trees", i), m.rows())
+		for j, h := range m.holeRows() {
+			if err := h.Check(); err != nil {
+				fail(fmt.Sprintf("kernel.mitigated[%d].holes[%d]", i, j), "kernel-tree", "%v", err)
+			}
+		}
+		for j, p := range m.Path {
+			if !slices.Contains(Paths, p) {
+				fail(fmt.Sprintf("kernel.mitigated[%d].path[%d]", i, j), "pattern", "path %q: want one of %s", p, strings.Join(Paths, ", "))
+			}
+		}
+	}
+	lintRows(fail, "kernel.range", rangeRows(e.Kernel.Range))
+}
+
+// Effects lists the closed set of effects.
+func Effects() []string {
+	return []string{"silent-corruption", "data-loss", "device-death", "io-timeout", "link-reset", "io-error", "hang", "performance", "misreport", "capability"}
+}
+
+// unsound is what keeps a decoded entry from being used.
+func (e *Entry) unsound() []Fault {
+	var faults []Fault
+	fail := func(field, code, format string, a ...any) {
+		faults = append(faults, Fault{File: e.file, Field: field, Message: fmt.Sprintf(format, a...), Code: code})
+	}
+	if !slices.Contains(Effects(), string(e.Effect)) {
+		fail("effect", "schema", "%q: want one of %s", e.Effect, strings.Join(Effects(), ", "))
+	}
+	if !slices.Contains([]string{"confirmed", "probable", "suspected"}, e.Confidence) {
+		fail("confidence", "schema", "%q: want confirmed, probable or suspected", e.Confidence)
+	}
+	if e.Limits != nil && e.Limits.MaxSectors == 0 {
+		fail("limits.max_sectors", "schema", "0 bounds nothing")
+	}
+	e.lintMeaning(fail)
+	return faults
 }
 
 var (

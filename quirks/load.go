@@ -75,7 +75,7 @@ func load(fsys fs.FS, index map[string][]indexRow) (*Set, []Fault) {
 			slots = append(slots, slot{id: id, fsys: fsys, file: file})
 			continue
 		}
-		e, fs := parse(file, text)
+		e, fs := parseSound(file, text)
 		faults = append(faults, fs...)
 		if e == nil {
 			continue
@@ -149,7 +149,19 @@ func parseFile(fsys fs.FS, file string) (*Entry, []Fault) {
 	if err != nil {
 		return nil, []Fault{{File: file, Message: err.Error(), Code: "read"}}
 	}
-	return parse(file, text)
+	return parseSound(file, text)
+}
+
+// parseSound is parse for an entry that is going to be used.
+func parseSound(file string, text []byte) (*Entry, []Fault) {
+	e, faults := parse(file, text)
+	if e == nil {
+		return nil, faults
+	}
+	if more := e.unsound(); len(more) > 0 {
+		return nil, append(faults, more...)
+	}
+	return e, faults
 }
 
 // parse decodes one file strictly and checks what the checker relies on. The
@@ -339,7 +351,7 @@ func WriteIndex(w io.Writer, fsys fs.FS) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		e, fs := parse(file, text)
+		e, fs := parseSound(file, text)
 		faults = append(faults, fs...)
 		if e == nil {
 			continue

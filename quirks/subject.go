@@ -153,8 +153,7 @@ func DecodeSubject(m map[string]any) (s Subject, ignored []string, err error) {
 	s.Limits = d.values("limits", m["limits"])
 	for _, name := range []string{"max_sectors", "max_hw_sectors"} { // 512-byte sectors
 		if n, ok := s.Limit(name); ok {
-			s.Limits[name+"_kb"] = Number(n / 2)
-			delete(s.Limits, name)
+			s.Limits[name+"_kb"] = Number(n / 2) // as sysfs would show it; the exact number stays
 		}
 	}
 	s.Settings = d.values("settings", m["settings"])
@@ -166,7 +165,7 @@ func DecodeSubject(m map[string]any) (s Subject, ignored []string, err error) {
 		if s.Limits == nil {
 			s.Limits = map[string]Value{}
 		}
-		s.Limits["max_sectors_kb"] = Number(n / 2)
+		s.Limits["max_sectors"], s.Limits["max_sectors_kb"] = Number(n), Number(n/2)
 	}
 	if v, ok := d.text("kernel", m["kernel"]); ok {
 		if s.Kernel, err = kernel.Parse(v); err != nil {

@@ -280,7 +280,7 @@ func TestConditions(t *testing.T) {
 		{`any: [{device: {space: ata, model: "Some"}, path: [libata]}]`, `KERNELS=="ata[0-9]*"`},
 		{`any: [{device: {space: scsi, product: "Some"}, path: [uas]}]`, `DRIVERS=="uas"`},
 		{`any: [{device: {space: scsi, product: "Some"}, machine: {vendor: "Dell*", board: "0X1"}}]`, `ATTR{[dmi/id]sys_vendor}=="Dell*", ATTR{[dmi/id]board_name}=="0X1"`},
-		{`any: [{device: {space: scsi, product: "Some"}, adapter: {pci: ["1095:3112", "1002:436E:*:*"]}}]`, `SUBSYSTEMS=="pci", ATTRS{vendor}=="0x1002", ATTRS{device}=="0x436e"`},
+		{`any: [{device: {space: scsi, product: "Some"}, adapter: {pci: ["1095:3112", "1002:436e:*:*"]}}]`, `SUBSYSTEMS=="pci", ATTRS{vendor}=="0x1002", ATTRS{device}=="0x436e"`},
 		{`any: [{device: {space: nvme, model: "Some Disk", vid: "144d"}}]`, `SUBSYSTEMS=="pci", ATTRS{vendor}=="0x144d"`},
 		{`any: [{usb: {id: "174c:55aa", bcd: "0100", speed: super-plus}}]`, `SUBSYSTEMS=="usb", ATTRS{idVendor}=="174c", ATTRS{idProduct}=="55aa", ATTRS{bcdDevice}=="0100", ATTRS{speed}=="10000|20000"`},
 		{`any: [{device: {space: scsi, product: "Some*"}}]

@@ -79,7 +79,7 @@ func (a *app) dbListCommand() *cobra.Command {
 				if r.MaxSectors != nil {
 					limit = fmt.Sprint(*r.MaxSectors)
 				}
-				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", clean(r.ID), r.Effect, r.Severity, clean(r.Confidence), limit)
+				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", clean(r.ID), clean(string(r.Effect)), r.Severity, clean(r.Confidence), limit)
 			}
 			if err := tw.Flush(); err != nil {
 				return err
@@ -106,6 +106,13 @@ func (a *app) dbShowCommand() *cobra.Command {
 			text, err := db.Text(args[0])
 			if err != nil {
 				return fail(statusUsage, "quirkcheck db list lists the ids", "%w", err)
+			}
+			if isTerminal(a.stdout) { // a file of an overlay may hold anything
+				lines := strings.Split(string(text), "\n")
+				for i := range lines {
+					lines[i] = clean(lines[i])
+				}
+				text = []byte(strings.Join(lines, "\n"))
 			}
 			_, err = a.stdout.Write(text)
 			return err

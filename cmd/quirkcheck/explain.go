@@ -61,7 +61,7 @@ predicates came out on that device, also where it does not match.`,
 			}
 			d := inv.Devices[0]
 			if entry != nil {
-				return a.explainMatch(entry, checker.SubjectOf(inv, d), d.Name)
+				return a.explainMatch(entry, inv, d)
 			}
 			r := checker.Check(inv, db, p)
 			return a.explainDevice(r, d)
@@ -199,7 +199,7 @@ func explainFinding(w *errWriter, f checker.Finding) {
 	if f.Confidence != "" {
 		conf = ", " + f.Confidence
 	}
-	w.line("  %s, %s, %s%s", f.Verdict, f.Effect, f.Severity, conf)
+	w.line("  %s, %s, %s%s", f.Verdict, clean(string(f.Effect)), f.Severity, clean(conf))
 	for _, y := range f.Why {
 		got := "unknown"
 		if y.Got != nil {
@@ -238,7 +238,7 @@ func explainFinding(w *errWriter, f checker.Finding) {
 func (a *app) explainEntry(e *quirks.Entry) error {
 	w := &errWriter{w: a.stdout}
 	w.line("%s: %s", e.ID, clean(e.Title))
-	w.line("  %s, %s, %s", e.Effect, e.Severity, e.Confidence)
+	w.line("  %s, %s, %s", clean(string(e.Effect)), e.Severity, clean(e.Confidence))
 	if n, ok := e.MaxSectors(); ok {
 		w.line("  limit: %d sectors of 512 bytes (max_sectors_kb %d)", n, n/2)
 	}
@@ -260,16 +260,21 @@ func (a *app) explainEntry(e *quirks.Entry) error {
 	return w.err
 }
 
-func (a *app) explainMatch(e *quirks.Entry, sub *quirks.Subject, name string) error {
-	w := &errWriter{w: a.stdout}
+func (a *app) explainMatch(e *quirks.Entry, inv *probe.Inventory, d *probe.Device) error {
+	w := &errWriter{w: a.stdout, short: shortener(d)}
+	sub := checker.SubjectOf(inv, d)
 	m := e.Match(sub)
-	w.line("%s on %s: %s", e.ID, clean(name), checker.VerdictOf(sub, e))
+	w.line("%s on %s: %s", e.ID, clean(d.Name), checker.VerdictOf(sub, e))
 	for _, p := range m.Predicates {
 		got := "unknown"
 		if p.Got != "" || p.Truth != quirks.Unknown {
 			got = "\"" + clean(p.Got) + "\""
 		}
-		w.line("  [%-7s] %-18s wants %s, is %s", p.Truth, clean(p.Key), clean(p.Want), got)
+		line := fmt.Sprintf("  [%-7s] %-18s wants %s, is %s", p.Truth, clean(p.Key), clean(p.Want), got)
+		if source := checker.SourceOf(inv, d, p.Key); source != "" {
+			line += "  (" + w.file(source) + ")"
+		}
+		w.line("%s", line)
 		if p.Why != "" {
 			w.line("            %s", clean(p.Why))
 		}

@@ -153,6 +153,10 @@ func (a *app) matchLines(input, format string, db *quirks.Set, rel kernel.Releas
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		var re *readError
+		if errors.As(err, &re) { // what came is answered, and the rest is not passed over
+			return errors.Join(out.Flush(), fail(statusFailed, "", "read %s after %d lines: %w", input, n-1, re.err))
+		}
 		var line matchLine
 		if err == nil {
 			line, err = matchText(text, db, rel)
@@ -185,6 +189,11 @@ func (a *app) matchLines(input, format string, db *quirks.Set, rel kernel.Releas
 	return out.Flush()
 }
 
+// readError is an input that broke off.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+
 // readLine returns the next line; one over the bound is an error and skipped.
 func readLine(br *bufio.Reader) ([]byte, error) {
 	var text []byte
@@ -200,7 +209,7 @@ func readLine(br *bufio.Reader) ([]byte, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err != nil && !errors.Is(err, io.EOF):
-			return nil, io.EOF // a broken pipe or disk: what came is answered
+			return nil, &readError{err}
 		case err != nil && len(text) == 0 && !long:
 			return nil, io.EOF
 		case long:
@@ -216,6 +225,9 @@ func matchText(text []byte, db *quirks.Set, rel kernel.Release) (matchLine, erro
 	var m map[string]any
 	if err := dec.Decode(&m); err != nil {
 		return matchLine{}, fmt.Errorf("no JSON object: %w", err)
+	}
+	if _, err := dec.Token(); m == nil || !errors.Is(err, io.EOF) {
+		return matchLine{}, errors.New("want one JSON object on the line and nothing behind it")
 	}
 	sub, ignored, err := quirks.DecodeSubject(m)
 	if err != nil {
@@ -240,7 +252,7 @@ func (a *app) matchTable(l matchLine) error {
 		for _, f := range m.KernelFlags {
 			flags += " " + f
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s (%s)\t%s\n", clean(m.Quirk), m.Verdict, m.Effect, m.Severity, flags)
+		fmt.Fprintf(tw, "%s\t%s\t%s (%s)\t%s\n", clean(m.Quirk), m.Verdict, clean(string(m.Effect)), m.Severity, clean(flags))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

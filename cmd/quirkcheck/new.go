@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,9 @@ reports every mark that is left.`,
   quirkcheck db lint ./my-entries && quirkcheck scan --overlay ./my-entries`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(quirks.Effects(), effect) {
+				return fail(statusUsage, "", "effect %q: want one of %s", effect, strings.Join(quirks.Effects(), ", "))
+			}
 			sub := quirks.Subject{}
 			switch {
 			case fromDevice != "" && space != "":
@@ -105,8 +109,13 @@ var reNotID = regexp.MustCompile(`[^a-z0-9]+`)
 // draft writes an entry about the identity of sub.
 func draft(sub *quirks.Subject, effect string) (id, text string, err error) {
 	var folder, what, device string
+	// In match a device's own stars and brackets are literal, in an example they
+	// are what it says.
 	q := func(t quirks.Text) string {
 		return fmt.Sprintf("%q", strings.Trim(t.S, " \x00"))
+	}
+	literal := func(s string) string {
+		return strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]").Replace(s)
 	}
 	near := ""
 	switch d := sub.Device; {
@@ -141,18 +150,26 @@ func draft(sub *quirks.Subject, effect string) (id, text string, err error) {
 		path = ", path: " + sub.Path
 	}
 	subject := strings.Replace(device, `{any: "CHANGE-ME: why every firmware, or name it"}`, `"CHANGE-ME"`, 1)
+	pattern := device
+	for _, t := range []quirks.Text{sub.Device.Model, sub.Device.Firmware, sub.SCSI.Vendor, sub.SCSI.Product, sub.SCSI.Revision} {
+		if s := strings.Trim(t.S, " \x00"); t.Known && literal(s) != s {
+			pattern = strings.Replace(pattern, fmt.Sprintf("%q", s), fmt.Sprintf("%q", literal(s)), 1)
+		}
+	}
+	severity, limits := "high", "limits:\n  max_sectors: 1024                     # CHANGE-ME: largest good transfer in 512-byte sectors\n"
+	if effect == "capability" {
+		severity, limits = "info", ""
+	}
 	text = fmt.Sprintf(`schema: 0
 id: %s
 title: "CHANGE-ME: device, condition and effect in one line, present tense"
 effect: %s
-severity: high                          # CHANGE-ME: critical high medium low info
+severity: %s                          # CHANGE-ME: critical high medium low info
 confidence: suspected                   # suspected: one report; probable: two; confirmed: reproduced or fixed
 match:
   any:
     - device: %s
-limits:
-  max_sectors: 1024                     # CHANGE-ME: largest good transfer in 512-byte sectors
-references:
+%sreferences:
   - {type: report, url: "https://CHANGE-ME"}
 examples:
   match:
@@ -164,6 +181,6 @@ examples:
       fails: device.%s
       why: "CHANGE-ME: a near miss that is not affected"
 details: "CHANGE-ME: what happens, how to see it, what is not known"
-`, id, effect, device, subject, path, near, map[bool]string{true: "vendor", false: "model"}[folder == "scsi"])
+`, id, effect, severity, pattern, limits, subject, path, near, map[bool]string{true: "vendor", false: "model"}[folder == "scsi"])
 	return id, text, nil
 }

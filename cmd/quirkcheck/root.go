@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,7 +121,13 @@ func (a *app) status(ctx context.Context, err error) int {
 		}
 		return se.status
 	}
-	fmt.Fprintln(a.stderr, "quirkcheck:", clean(err.Error()))
+	text := clean(strings.Join(strings.Fields(err.Error()), " "))
+	var pe *fs.PathError
+	if errors.As(err, &pe) && pe.Op == "write" { // the output could not be written
+		fmt.Fprintln(a.stderr, "quirkcheck:", text)
+		return statusFailed
+	}
+	fmt.Fprintln(a.stderr, "quirkcheck:", text)
 	fmt.Fprintln(a.stderr, "hint: quirkcheck --help lists the commands, quirkcheck COMMAND --help its flags")
 	return statusUsage
 }
@@ -131,7 +138,8 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Find storage devices with known quirks, and what is safe to set",
 		Long: `quirkcheck tells which storage devices of a machine silently corrupt data,
 hang or crawl above a certain transfer size, what is set now and what should
-be set, each with its evidence. It reads sysfs and writes nothing.
+be set, each with its evidence. scan only reads; enforce sets what it shows, when
+told to.
 
 A device without a finding has no known quirk; it is never called safe.`,
 		Example: `  quirkcheck scan                      # this machine
@@ -274,6 +282,9 @@ func (a *app) database(overlays []string) (*quirks.Set, error) {
 			return nil, fail(statusDatabase, "give the folder that holds the entry files", "overlay %s: not a folder", dir)
 		}
 		over, faults := quirks.Load(os.DirFS(dir))
+		if over.Len() == 0 && len(faults) == 0 {
+			fmt.Fprintf(a.stderr, "quirkcheck: overlay %s: no entries; files end in .yaml and lie at most one folder deep\n", clean(dir))
+		}
 		for _, f := range faults {
 			f.File = filepath.Join(dir, f.File)
 			fmt.Fprintln(a.stderr, "quirkcheck: overlay entry not used:", clean(f.String()))

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -101,7 +103,11 @@ func (a *app) read(ctx context.Context, sysroot string, db *quirks.Set, devs []s
 		return nil, err
 	}
 	defer root.Close()
-	return a.inventory(ctx, root, db, devs)
+	inv, err := a.inventory(ctx, root, db, devs)
+	if err == nil && sysroot == "" { // a copied tree does not say its page size
+		inv.Machine["page_size"] = strconv.Itoa(os.Getpagesize())
+	}
+	return inv, err
 }
 
 // statusOf is the one place where a report becomes an exit status.
@@ -109,7 +115,7 @@ func statusOf(r *checker.Report, p checker.Policy) int {
 	switch {
 	case r.Fails(p):
 		return statusFindings
-	case p.FailOnUnknown && r.Summary.Unknown > 0:
+	case p.FailOnUnknown && (r.Summary.Unknown > 0 || slices.ContainsFunc(r.Findings, func(f checker.Finding) bool { return f.Verdict == checker.Unknown })):
 		return statusUndecided
 	case len(r.Devices) == 0:
 		return statusNothing
@@ -157,10 +163,10 @@ func (a *app) table(r *checker.Report, show string) error {
 			return err
 		}
 	}
-	return a.footer(r, hidden)
+	return a.footer(r, hidden, show)
 }
 
-func (a *app) footer(r *checker.Report, hidden int) error {
+func (a *app) footer(r *checker.Report, hidden int, show string) error {
 	w := &errWriter{w: a.stdout}
 	s := r.Summary
 	if s.Devices == 0 {
@@ -189,8 +195,8 @@ func (a *app) footer(r *checker.Report, hidden int) error {
 	if partial > 0 {
 		w.line("%d with a cut identity: the full model and firmware need root (hdparm -I DEV).", partial)
 	}
-	if s.Suppressed > 0 {
-		w.line("%d suppressed by configuration; --show suppressed lists why.", s.Suppressed)
+	if s.Suppressed > 0 && show == "findings" {
+		w.line("%d suppressed by configuration; --show suppressed says why.", s.Suppressed)
 	}
 	if hidden > 0 {
 		w.line("%d empty loop and ram devices not listed; --show all lists them.", hidden)
@@ -198,8 +204,8 @@ func (a *app) footer(r *checker.Report, hidden int) error {
 	for _, n := range groupNotes(r.Notes) {
 		w.line("note: %s", clean(n))
 	}
-	for _, f := range r.Faults {
-		w.line("entry not used: %s", clean(quirks.Fault(f).String()))
+	if n := len(r.Faults); n > 0 {
+		w.line("%d entries of an overlay are not used; see above.", n)
 	}
 	return w.err
 }
@@ -295,9 +301,6 @@ func viaText(d *checker.Device) string {
 
 func verdictText(d *checker.Device, findings []checker.Finding, show string, color colorer) string {
 	v := d.Verdict
-	if v == checker.Suppressed && show == "findings" {
-		v = checker.NoKnownQuirk
-	}
 	var of []checker.Finding
 	for _, f := range findings {
 		if f.Verdict == v {
@@ -307,7 +310,10 @@ func verdictText(d *checker.Device, findings []checker.Finding, show string, col
 	slices.SortStableFunc(of, func(a, b checker.Finding) int { return cmp.Compare(b.Severity.Rank(), a.Severity.Rank()) })
 	detail := ""
 	if len(of) > 0 {
-		detail = fmt.Sprintf("  %s (%s)", of[0].Effect, of[0].Severity)
+		detail = fmt.Sprintf("  %s (%s)", clean(string(of[0].Effect)), of[0].Severity)
+		if v == checker.Suppressed && show != "findings" && len(of[0].Advice) > 0 {
+			detail += ", " + clean(of[0].Advice[0])
+		}
 		if of[0].MitigatedBy != nil {
 			detail += ", by " + mitigationWord(of[0].MitigatedBy)
 		}
