@@ -311,3 +311,41 @@ func TestStateNames(t *testing.T) {
 		t.Errorf("attribute nobody reads: %+v, want not asked", v)
 	}
 }
+
+func TestUdevFirmwareOfAnotherTimeIsNotBelieved(t *testing.T) {
+	for revision, used := range map[string]bool{"3.20": true, "3.99": false} {
+		sys := recorded.FS(t, "7.3.4-debian13-backports")
+		// sde is ATA ST380013AS 3.20 behind virtio-scsi, 8:64.
+		sys["run/udev/data/b8:64"] = &fstest.MapFile{Data: []byte("E:ID_ATA=1\nE:ID_MODEL=ST380013AS\nE:ID_REVISION=" + revision + "\n")}
+		inv, err := probe.Read(t.Context(), sys, probe.Options{Only: []string{"sde"}})
+		if err != nil || len(inv.Devices) != 1 {
+			t.Fatal(err)
+		}
+		d := inv.Devices[0]
+		if d.ATAModel.Ok() != used {
+			t.Errorf("udev says firmware %s, sysfs 3.20: record used %v, want %v", revision, d.ATAModel.Ok(), used)
+		}
+		noted := slices.ContainsFunc(d.Notes, func(n probe.Note) bool { return strings.Contains(n.Why, "udev gives the disk firmware") })
+		if noted == used {
+			t.Errorf("firmware %s: contradiction noted %v", revision, noted)
+		}
+	}
+}
+
+func TestOnlyATADisksOfLibsasAreLibatas(t *testing.T) {
+	sys := recorded.FS(t, "7.3.4-debian13-backports")
+	for name, f := range sys { // virtio1 becomes a pm80xx
+		if strings.HasSuffix(name, "/virtio1/driver") {
+			f.Data = []byte("../../../../bus/virtio/drivers/pm80xx")
+		}
+	}
+	inv, err := probe.Read(t.Context(), sys, probe.Options{Only: []string{"sde", "sdg"}})
+	if err != nil || len(inv.Devices) != 2 {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"sde": "libata", "sdg": "scsi"} {
+		if d, _ := inv.Device(name); d.Path != want {
+			t.Errorf("%s (%s): path %s, want %s", name, d.Vendor.V, d.Path, want)
+		}
+	}
+}
