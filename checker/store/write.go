@@ -39,22 +39,22 @@ func (s State) valid() bool {
 
 // Write is one write to one attribute of one device.
 type Write struct {
-	ID         int64
-	BootID     string // /proc/sys/kernel/random/boot_id
-	Device     string // name in sysfs at that time; another disk may have it now
-	Identity   string // what the device says of itself, the same at every boot
-	DiskSeq    uint64 // sysfs-block ABI, diskseq: unlike the name never reused in a boot
-	HasDiskSeq bool   // false: the kernel has none (before 5.15)
-	Attr       string // path relative to /, as fs.ValidPath has it: sys/block/sdb/queue/max_sectors_kb
-	Old        string // before, as read, without the newline
-	New        string // as it was to be written
-	ReadBack   string // as read afterwards; "": not read
-	WasDefault bool   // Old was the kernel's default, to be restored as such
-	Quirk      string // id of the entry, or ids
-	Tool       string // version of quirkcheck
-	Time       time.Time
-	State      State
-	Group      string // the same for all writes of one run
+	ID         int64     `json:"id"`
+	BootID     string    `json:"boot_id"`     // /proc/sys/kernel/random/boot_id
+	Device     string    `json:"device"`      // name in sysfs at that time; another disk may have it now
+	Identity   string    `json:"identity"`    // what the device says of itself, the same at every boot
+	DiskSeq    uint64    `json:"-"`           // sysfs-block ABI, diskseq: unlike the name never reused in a boot
+	HasDiskSeq bool      `json:"-"`           // false: the kernel has none (before 5.15)
+	Attr       string    `json:"attr"`        // path relative to /, as fs.ValidPath has it: sys/block/sdb/queue/max_sectors_kb
+	Old        string    `json:"old"`         // before, as read, without the newline
+	New        string    `json:"new"`         // as it was to be written
+	ReadBack   string    `json:"read_back"`   // as read afterwards; "": not read
+	WasDefault bool      `json:"was_default"` // Old was the kernel's default, to be restored as such
+	Quirk      string    `json:"quirk"`       // id of the entry, or ids
+	Tool       string    `json:"tool"`        // version of quirkcheck
+	Time       time.Time `json:"time"`
+	State      State     `json:"state"`
+	Group      string    `json:"run"` // the same for all writes of one run
 }
 
 // columns are those of Write except ID, in the order of fields and scan.

@@ -27,6 +27,10 @@ import (
 // defaultState is where the journal lives.
 const defaultState = "/var/lib/quirkcheck/state.db"
 
+// jsonVersion is that of the JSON of enforce, revert and history; within 1 it
+// only grows.
+const jsonVersion = "1.0"
+
 // enforceReport is the JSON of enforce.
 type enforceReport struct {
 	SchemaVersion string           `json:"schema_version"`
@@ -37,6 +41,25 @@ type enforceReport struct {
 	Persisted     *persisted       `json:"persisted"`
 	Setters       []enforce.Setter `json:"setters"` // who else sets the value
 	Recovered     []string         `json:"recovered"`
+}
+
+// revertReport is the JSON of revert.
+type revertReport struct {
+	SchemaVersion string `json:"schema_version"`
+	Tool          string `json:"tool"`
+	enforce.Result
+}
+
+// historyReport is the JSON of history.
+type historyReport struct {
+	SchemaVersion string       `json:"schema_version"`
+	Tool          string       `json:"tool"`
+	Writes        []historyRow `json:"writes"` // newest first
+}
+
+type historyRow struct {
+	store.Write
+	DiskSeq *uint64 `json:"diskseq"` // null: the kernel gave none
 }
 
 // persisted is what --persist did.
@@ -142,7 +165,7 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 	}
 	plan := enforce.MakePlan(r, enforce.Options{Include: o.include, AllowRaise: o.raise, Permanent: o.permanent, AllowStacked: o.stacked, Shared: o.shared,
 		Only: only, Kernel: release, PageKiB: uint64(os.Getpagesize()) / 1024})
-	report := enforceReport{SchemaVersion: "1.0", Tool: version(), Plan: plan, Setters: enforce.OtherSetters(cmp.Or(o.sysroot, "/")), Recovered: []string{}}
+	report := enforceReport{SchemaVersion: jsonVersion, Tool: version(), Plan: plan, Setters: enforce.OtherSetters(cmp.Or(o.sysroot, "/")), Recovered: []string{}}
 	if devices := stepsKeys(plan); o.sysroot == "" && len(devices) > 0 {
 		openers := enforce.Openers(devices)
 		for _, dev := range devices {
@@ -571,7 +594,7 @@ set before the last boot went with it. An installed rule stays: see unpersist.`,
 				return fail(statusNothing, "quirkcheck history shows what was set", "nothing of this boot to take back")
 			}
 			if format == "json" {
-				if err := writeJSON(a.stdout, res); err != nil {
+				if err := writeJSON(a.stdout, revertReport{jsonVersion, version(), res}); err != nil {
 					return err
 				}
 			} else {
@@ -683,7 +706,15 @@ func (a *app) historyCommand() *cobra.Command {
 				return fail(statusFailed, "", "%w", err)
 			}
 			if format == "json" {
-				return writeJSON(a.stdout, writes)
+				report := historyReport{jsonVersion, version(), []historyRow{}}
+				for _, w := range writes {
+					row := historyRow{Write: w}
+					if w.HasDiskSeq {
+						row.DiskSeq = &w.DiskSeq
+					}
+					report.Writes = append(report.Writes, row)
+				}
+				return writeJSON(a.stdout, report)
 			}
 			w := &errWriter{w: a.stdout}
 			for _, h := range writes {
