@@ -523,7 +523,7 @@ func TestVMManyDisks(t *testing.T) {
 		}
 		count := func() (int, error) {
 			out, err := s.status(ctx, 0, "quirkcheck", "history", "--limit", "0", "--format", "json")
-			return strings.Count(out, `"State": "written"`), err
+			return strings.Count(out, `"state": "written"`), err
 		}
 		e, err := s.enforce(ctx, "--apply", "--include", "suspected")
 		if err != nil || e.exit != 0 || len(e.Plan.Steps) != disks {
