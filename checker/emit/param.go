@@ -222,9 +222,9 @@ func (p *Plan) usb(a *Advice, path string) (setting, error) {
 	id := strings.ToLower(*u.VID + ":" + *u.PID)
 	s := setting{module: "usb-storage", name: "quirks"}
 	flag, sectors := byte('m'), uint64(64)
-	s.since = "2.6.29"
+	s.since = "2.6.29" // commit d4f373e57d39
 	if path == "uas" {
-		flag, sectors, s.since = 'g', 240, "4.1"
+		flag, sectors, s.since = 'g', 240, "4.1" // commit ee136af4a064
 	}
 	if a.MaxSectors < sectors {
 		return s, fmt.Errorf("usb-storage.quirks=%s:%c is %d sectors, more than the limit of %d", id, flag, sectors, a.MaxSectors)
@@ -296,8 +296,10 @@ func (p *Plan) scsi(a *Advice) (setting, error) {
 	var flag string
 	switch a.MaxSectors {
 	case 512:
-		flag, s.since = "MAX_512", "2.6.12"
+		// 2006-04-13, "add SCSI_UNKNOWN and LUN transfer limit restrictions".
+		flag, s.since = "MAX_512", "2.6.17"
 	case 1024:
+		// Commit 35e9a9f93994, made on 4.1-rc1: in 4.2 at the latest.
 		flag, s.since = "MAX_1024", "4.2"
 	default:
 		return s, fmt.Errorf("scsi_mod.dev_flags= has limits of 512 and 1024 sectors, and this one is %d", a.MaxSectors)
