@@ -47,7 +47,7 @@ func TestCPIO(t *testing.T) {
 	tool, err := findTool("cpio")
 	if err != nil {
 		if tool, err = findTool("busybox"); err != nil {
-			t.Skip(err)
+			skipMissing(t, err)
 		}
 	}
 	args := []string{"-i", "-d", "-m"}
@@ -79,7 +79,7 @@ func TestLibraries(t *testing.T) {
 	dirs := libraryDirs()
 	sh, err := filepath.EvalSymlinks("/bin/sh")
 	if err != nil {
-		t.Skip(err)
+		skipMissing(t, err)
 	}
 	libs, err := needed(sh, dirs)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestUnpackKernel(t *testing.T) {
 				}
 				packed, err := filter(t.Context(), elfKernel, tool, args...)
 				if err != nil {
-					t.Skip(err)
+					skipMissing(t, err)
 				}
 				// A boot sector with a false magic in front, junk behind.
 				image = filepath.Join(t.TempDir(), "vmlinuz")
