@@ -29,7 +29,10 @@ var allowed = map[string][]string{
 	"checker/store":                    {},
 	"checker/enforce":                  {"checker", "checker/store", "internal/kernel"},
 	"checker/emit":                     {"checker", "quirks", "internal/kernel"},
-	"cmd/quirkcheck":                   {"quirks", "probe", "checker", "checker/emit", "checker/enforce", "checker/store", "schema", "internal/kernel"},
+	"checker/verify":                   {"checker/verify/pattern"},
+	"checker/verify/pattern":           {},
+	"checker/verify/target":            {"checker/verify", "checker/verify/pattern", "checker/enforce", "internal/ioctl", "probe", "probe/scsi"},
+	"cmd/quirkcheck":                   {"quirks", "probe", "checker", "checker/emit", "checker/enforce", "checker/store", "checker/verify", "checker/verify/target", "schema", "internal/kernel"},
 	"internal/house":                   {},
 	"packaging":                        {},
 	"internal/recorded":                {},
@@ -51,7 +54,7 @@ var only = map[string][]string{
 	"github.com/dswarbrick/smart":           {"probe/ata"},
 	"github.com/santhosh-tekuri/jsonschema": {"schema"},
 	"go.yaml.in/yaml":                       {"quirks", "schema"},
-	"golang.org/x/sys":                      {"probe", "checker/enforce", "checker/store", "internal/ioctl", "internal/vm", "internal/vm/guest", "internal/vm/tcmu"},
+	"golang.org/x/sys":                      {"probe", "checker/enforce", "checker/store", "checker/verify/target", "internal/ioctl", "internal/vm", "internal/vm/guest", "internal/vm/tcmu"},
 }
 
 // testOnly are packages that nothing but tests and their tools may import.

@@ -224,6 +224,23 @@ func Stale() Action {
 	}
 }
 
+// A Part is a piece of a write and where it goes, in bytes.
+type Part struct {
+	Data []byte
+	At   int64
+}
+
+// Split has a write store the parts in place of its data, in order. It is
+// for faults that a test makes up.
+func Split(t *Transfer, parts []Part) error {
+	t.place = func() {
+		for _, p := range parts {
+			t.disk.put(p.Data, p.At)
+		}
+	}
+	return nil
+}
+
 // Torn writes some units of a request and leaves the others as they were, as
 // a drive may that loses power: it owes no order within a request. Which ones
 // is random; of two or more units at least one lands and one does not.
