@@ -7,6 +7,7 @@
 //	quirkcheck explain DEV       each bound and each predicate behind it, with value and file
 //	quirkcheck recommend         where to put the limit: udev, multipath.conf, kernel parameters, ...
 //	quirkcheck enforce           lower the limit; --apply, --persist, revert
+//	quirkcheck verify DEV        prove a disk by test, and find the size that breaks it
 //	quirkcheck db lint FILE      check a new entry
 //
 // Exit status, the same in every format:
@@ -14,14 +15,16 @@
 //	0    nothing at or above the threshold (--fail-on, default medium)
 //	1    affected devices; db lint: faults
 //	2    wrong usage or configuration
-//	3    undecided, and --fail-on-unknown was given
+//	3    undecided, and --fail-on-unknown was given; verify: too little could be tested
 //	4    the database is unusable
 //	5    nothing to examine
 //	6    enforcement refused, a value that did not read back as written, or a restore incomplete
+//	7    verify met a fault: damaged data, a timeout, an error
 //	8    the work as a whole could not be done
 //	130  interrupted
 //
-// Scan reads sysfs, /proc and the udev database. It needs no privilege, no
+// Only enforce --apply and verify --destroy, --file and --raise write, and say
+// what first. Scan reads sysfs, /proc and the udev database. It needs no privilege, no
 // network and no configuration, sends no command to a device and writes
 // nothing. A device without a finding has no known quirk; it is never called
 // safe.

@@ -17,15 +17,18 @@ import (
 )
 
 func (a *app) dbNewCommand() *cobra.Command {
-	var fromDevice, sysroot, space, model, firmware, vendor, product, revision, effect, dir string
+	var fromDevice, fromVerify, reference, sysroot, space, model, firmware, vendor, product, revision, effect, dir string
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Start an entry: identity filled in, the rest marked",
 		Long: `New writes a draft of an entry with the identity of a device, or the one given
 by flags, and CHANGE-ME wherever a person has to say what is true. db lint
-reports every mark that is left.`,
+reports every mark that is left. From a report of verify (--from-verify) it takes
+what was found as well; with --reference, where the report can be read, the
+draft is whole.`,
 		Example: `  quirkcheck db new --from-device sdb --effect io-timeout --dir ./my-entries
   quirkcheck db new --space ata --model "ACME DISK" --firmware 1.00
+  quirkcheck db new --from-verify sdb.json --reference https://example.org/report --dir ./my-entries
   quirkcheck db lint ./my-entries && quirkcheck scan --overlay ./my-entries`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,7 +36,24 @@ reports every mark that is left.`,
 				return fail(statusUsage, "", "effect %q: want one of %s", effect, strings.Join(quirks.Effects(), ", "))
 			}
 			sub := quirks.Subject{}
+			var fault *verified
 			switch {
+			case fromVerify != "" && (fromDevice != "" || space != ""):
+				return fail(statusUsage, "", "give --from-verify, --from-device or --space")
+			case reference != "" && fromVerify == "":
+				return fail(statusUsage, "", "--reference goes with --from-verify")
+			case fromVerify != "":
+				r, err := readReport(fromVerify)
+				if err != nil {
+					return err
+				}
+				if fault, err = verifiedFault(r, reference); err != nil {
+					return fail(statusUsage, "", "%s: %w", fromVerify, err)
+				}
+				sub = fault.sub
+				if !cmd.Flags().Changed("effect") {
+					effect = fault.effect
+				}
 			case fromDevice != "" && space != "":
 				return fail(statusUsage, "", "give --from-device or --space, not both")
 			case fromDevice != "":
@@ -62,7 +82,7 @@ reports every mark that is left.`,
 			default:
 				return fail(statusUsage, "quirkcheck db new --help", "want --from-device DEV, or --space ata, scsi or nvme")
 			}
-			id, text, err := draft(&sub, effect)
+			id, text, err := draft(&sub, effect, fault)
 			if err != nil {
 				return fail(statusUsage, "give the full identity with --space", "%w", err)
 			}
@@ -86,12 +106,18 @@ reports every mark that is left.`,
 			if err = errors.Join(err, f.Close()); err != nil {
 				return fail(statusFailed, "", "%w", err)
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s\nNext: edit every CHANGE-ME, then quirkcheck db lint %s\n", clean(file), clean(dir))
+			next := "edit every CHANGE-ME, then "
+			if !strings.Contains(text, "CHANGE-ME") {
+				next = ""
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s\nNext: %squirkcheck db lint %s\n", clean(file), next, clean(dir))
 			return err
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&fromDevice, "from-device", "", "take the identity of `device`")
+	f.StringVar(&fromVerify, "from-verify", "", "take identity and fault from the JSON report `file` of verify")
+	f.StringVar(&reference, "reference", "", "with --from-verify: `URL` where the report can be read")
 	f.StringVar(&sysroot, "sysroot", "", "with --from-device: read the tree in `folder` instead of /")
 	f.StringVar(&space, "space", "", "identity `space`: ata, scsi, nvme")
 	f.StringVar(&model, "model", "", "ata, nvme: `model`")
@@ -107,7 +133,7 @@ reports every mark that is left.`,
 var reNotID = regexp.MustCompile(`[^a-z0-9]+`)
 
 // draft writes an entry about the identity of sub.
-func draft(sub *quirks.Subject, effect string) (id, text string, err error) {
+func draft(sub *quirks.Subject, effect string, fault *verified) (id, text string, err error) {
 	var folder, what, device string
 	// In match a device's own stars and brackets are literal, in an example they
 	// are what it says.
@@ -159,6 +185,9 @@ func draft(sub *quirks.Subject, effect string) (id, text string, err error) {
 	severity, limits := "high", "limits:\n  max_sectors: 1024                     # CHANGE-ME: largest good transfer in 512-byte sectors\n"
 	if effect == "capability" {
 		severity, limits = "info", ""
+	}
+	if fault != nil {
+		return id, fault.draft(id, effect, what, pattern, subject+path, folder), nil
 	}
 	text = fmt.Sprintf(`schema: 0
 id: %s

@@ -31,6 +31,7 @@ const (
 	statusDatabase    = 4
 	statusNothing     = 5
 	statusRefused     = 6
+	statusFault       = 7
 	statusFailed      = 8
 	statusInterrupted = 130
 )
@@ -159,7 +160,7 @@ A device without a finding has no known quirk; it is never called safe.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(statusUsage, cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(),
+	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(), a.verifyCommand(),
 		a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
 	root.InitDefaultCompletionCmd()
 	return root
