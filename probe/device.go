@@ -46,8 +46,28 @@ type Device struct {
 	// Blacklist holds the flags the kernel's SCSI device list gives it.
 	Blacklist Value[[]string]
 
+	// Serial is the serial number of the disk itself, trimmed: IDENTIFY DEVICE,
+	// VPD page 80h or Identify Controller. It is never reported; some drives
+	// write a fault code there.
+	Serial Value[string]
+	// MMC holds an MMC or SD card's name, manfid, oemid and fwrev
+	// (drivers/mmc/core/mmc.c, sd.c); nil where it is none.
+	MMC map[string]string
+	// Volume marks a volume of a RAID card; its text is the RAID level, "" where
+	// the driver shows none.
+	Volume Value[string]
+	// Target is the far end of an iSCSI, FC or NVMe fabrics transport, nil for
+	// none.
+	Target *Target
+
 	Members []string // slaves: what it is made of
 	Holders []string // what is made of it
+	// Partitions of the device, and what is made of them.
+	Partitions []Partition
+	// Paths of an NVMe multipath head; nil for anything else.
+	Paths []NVMePath
+	// Disagreements are facts of which two sources give different values.
+	Disagreements []Disagreement
 	// RequestBased tells a device-mapper device that clones requests
 	// (multipath) from one that resubmits bios: only the former has hardware
 	// queues of its own, mq/ (block/blk-mq-sysfs.c). Known for dm devices only.
@@ -90,6 +110,7 @@ type attribute struct {
 // (a test compares the two) and what identifies it.
 var attributes = []attribute{
 	{name: "dm/name", text: true}, {name: "dm/uuid", text: true}, {name: "md/level", text: true},
+	{name: "md/chunk_size"}, {name: "md/raid_disks", text: true}, // "5 (4)" while it is reshaped
 	{name: "size"}, {name: "dev", text: true}, {name: "ro"}, {name: "removable"}, {name: "hidden"}, {name: "diskseq"},
 	{name: "queue/atomic_write_max_bytes"},
 	{name: "queue/chunk_sectors"},
@@ -287,6 +308,7 @@ func (r *reader) readDevice(d *Device, block dir) {
 	}
 	d.Members = sortedNames(block, "slaves")
 	d.Holders = sortedNames(block, "holders")
+	d.readPartitions(block)
 	switch hardware := d.Kind == "disk" || d.Kind == "optical"; {
 	case below != nil:
 		d.hang(r.ancestry(d.devPath))
@@ -302,8 +324,9 @@ func (r *reader) readDevice(d *Device, block dir) {
 		d.Path, d.Transport = "virtio-blk", "virtio"
 	case strings.HasPrefix(d.Name, "mmcblk"):
 		d.Path, d.Transport = "mmc", "mmc"
-	case d.Kind != "disk":
-		d.Path = "other"
+		d.readMMC(below)
+	case d.Kind != "disk" || strings.HasPrefix(d.Name, "xvd") || strings.HasPrefix(d.Name, "pmem") || strings.HasPrefix(d.Name, "dasd"):
+		d.Path = "other" // neither SCSI nor ATA, whatever is behind a Xen or a channel device
 	}
 	if r.udev {
 		r.readUdev(d)
@@ -402,6 +425,13 @@ func (r *reader) readSCSI(d *Device, below dir) {
 	}
 	d.readPages(below, r.avoid)
 	r.ataIdentity(d)
+	if p := d.Pages[0x80]; p.State == Known && !d.Serial.Ok() {
+		if s, err := scsi.ParseUnitSerialNumber(p.V); err == nil && strings.Trim(s.ProductSerialNumber, " \x00") != "" {
+			d.Serial = known(strings.Trim(s.ProductSerialNumber, " \x00"), p.Source)
+		}
+	}
+	r.readTarget(d)
+	d.readVolume(below)
 }
 
 // inquiry takes the strings from the standard INQUIRY data where the kernel
@@ -483,16 +513,34 @@ func (r *reader) ataIdentity(d *Device) {
 		d.identify(data, source)
 	}
 	page := d.Pages[0x89]
-	if d.ATAModel.Ok() || page.State != Known {
-		return
+	if page.State == Known {
+		if info, err := scsi.ParseATAInformation(page.V); err != nil {
+			if !d.ATAModel.Ok() {
+				d.note("vpd.89", Unreadable, err.Error(), page.Source)
+			}
+		} else if data, ok := info.Identify(); ok && d.ATAModel.Ok() {
+			d.compareIdentify(data[:], page.Source)
+		} else if ok {
+			d.identify(data[:], page.Source)
+		}
 	}
-	info, err := scsi.ParseATAInformation(page.V)
+	// INQUIRY shows the start of the model, whoever translates.
+	if d.ATAModel.Ok() && d.Product.Ok() && strings.Trim(d.Product.V, " \x00") != "" && !cutAgrees(d.ATAModel.V, d.Product.V) {
+		d.disagree("identity.ata.model", Source{d.ATAModel.V, d.ATAModel.Source}, Source{strings.TrimSpace(d.Product.V), d.Product.Source})
+	}
+}
+
+// compareIdentify notes where a second copy of IDENTIFY DEVICE says otherwise.
+func (d *Device) compareIdentify(data []byte, source string) {
+	id, err := ata.ParseIdentify(data)
 	if err != nil {
-		d.note("vpd.89", Unreadable, err.Error(), page.Source)
 		return
 	}
-	if data, ok := info.Identify(); ok {
-		d.identify(data[:], page.Source)
+	if id.Model != d.ATAModel.V {
+		d.disagree("identity.ata.model", Source{d.ATAModel.V, d.ATAModel.Source}, Source{id.Model, source})
+	}
+	if id.Firmware != d.ATAFirmware.V {
+		d.disagree("identity.ata.firmware", Source{d.ATAFirmware.V, d.ATAFirmware.Source}, Source{id.Firmware, source})
 	}
 }
 
@@ -503,6 +551,25 @@ func (d *Device) identify(data []byte, source string) {
 		return
 	}
 	d.ATAModel, d.ATAFirmware = known(id.Model, source), known(id.Firmware, source)
+	if id.Serial != "" {
+		d.Serial = known(id.Serial, source)
+	}
+}
+
+// readMMC reads a card's register CID as the MMC core prints it.
+func (d *Device) readMMC(below dir) {
+	if below == nil {
+		return
+	}
+	d.MMC = map[string]string{}
+	for _, name := range []string{"name", "manfid", "oemid", "fwrev"} {
+		if s := text(below, name); s != "" {
+			d.MMC[name] = s
+		}
+	}
+	if d.MMC["name"] == "" { // a boot area hangs on its card's block device
+		d.MMC = nil
+	}
 }
 
 // libataIdentify reads ata_device's id attribute: 256 words in hex. The SCSI
@@ -554,6 +621,9 @@ func (r *reader) readNVMe(d *Device, below dir) {
 	}
 	d.NVMeModel, d.NVMeFirmware = trim(d.readText(below, "model")), trim(d.readText(below, "firmware_rev"))
 	d.NVMeNQN = trim(d.readText(below, "subsysnqn"))
+	if s := trim(d.readText(below, "serial")); s.Ok() && s.V != "" {
+		d.Serial = s
+	}
 	for _, v := range []struct {
 		what string
 		v    Value[string]
@@ -565,12 +635,14 @@ func (r *reader) readNVMe(d *Device, below dir) {
 	transport := d.readText(below, "transport")
 	if transport.State == Absent { // a multipath head hangs on its subsystem
 		transport = r.subsystemTransport(d, below)
+		r.nvmePaths(d, below)
 	}
 	switch {
 	case transport.Ok() && transport.V == "pcie":
 		d.Path = "nvme-pci"
 	case transport.Ok():
 		d.Path = "nvme-fabrics"
+		d.Target = &Target{Name: d.NVMeNQN.V, Portal: text(below, "address"), Source: d.devPath}
 	case d.Adapter.PCI != "":
 		d.Path = "nvme-pci"
 	}

@@ -34,6 +34,8 @@ var noKnob = map[string]string{
 	"dm/name":                    "names the map, for dmsetup",
 	"dm/uuid":                    "tells who made the map",
 	"md/level":                   "shown",
+	"md/chunk_size":              "shown; full stripe",
+	"md/raid_disks":              "shown; full stripe",
 	"ro":                         "shown",
 	"removable":                  "shown",
 	"hidden":                     "tells the paths of an NVMe multipath head",

@@ -36,6 +36,9 @@ type Options struct {
 	Avoid func(*Device) []Avoided
 	// Only limits the reading to these names (nil: all).
 	Only []string
+	// Related reads the devices above and below those of Only too, into
+	// Inventory.Peers: what stands on a device decides about it.
+	Related bool
 	// Progress is told how many devices are handed out for reading (nil: nobody
 	// is told). It is called by the goroutine that called Read.
 	Progress func(done, total int)
@@ -58,6 +61,7 @@ type Inventory struct {
 	// was not readable.
 	Machine map[string]string
 	Devices []*Device // by name, natural order
+	Peers   []*Device // read only because they stand above or below one of Devices
 	Notes   []Note
 }
 
@@ -149,6 +153,15 @@ feed:
 			inv.Devices = append(inv.Devices, d)
 		} else {
 			inv.Notes = append(inv.Notes, notes[i])
+		}
+	}
+	switch {
+	case o.Only == nil:
+		inv.readTapes(sys, root)
+	case o.Related:
+		r.root = root
+		if err := inv.readPeers(ctx, &r); err != nil {
+			return nil, err
 		}
 	}
 	return inv, nil

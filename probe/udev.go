@@ -36,12 +36,16 @@ func (r *reader) readUdev(d *Device) {
 	case d.ATAModel.Ok():
 		if !sameUdev(d.ATAModel.V, model) {
 			d.note("identity.ata", Known, "udev names the disk "+model+", the disk itself "+d.ATAModel.V+"; udev's record is not used", source)
+			d.disagree("identity.ata.model", Source{d.ATAModel.V, d.ATAModel.Source}, Source{model, source})
+		} else if d.ATAFirmware.Ok() && firmware != "" && !sameUdev(d.ATAFirmware.V, firmware) {
+			d.disagree("identity.ata.firmware", Source{d.ATAFirmware.V, d.ATAFirmware.Source}, Source{firmware, source})
 		}
 		return
 	case model == "":
 		return
 	case d.vendorATA() && !cutAgrees(model, d.Product.V):
 		d.note("identity.ata", Known, "udev names the disk "+model+", sysfs "+strings.TrimSpace(d.Product.V)+"; udev's record is not used", source)
+		d.disagree("identity.ata.model", Source{strings.TrimSpace(d.Product.V), d.Product.Source}, Source{model, source})
 		return
 	}
 	// SCSI shows the last four characters of the firmware, or its first four. A
@@ -50,11 +54,15 @@ func (r *reader) readUdev(d *Device) {
 	if rev := strings.Trim(d.Revision.V, " \x00"); d.vendorATA() && d.Revision.Ok() && rev != "" && firmware != "" &&
 		!strings.HasSuffix(firmware, udevName(rev)) && !strings.HasPrefix(firmware, udevName(rev)) {
 		d.note("identity.ata", Known, "udev gives the disk firmware "+firmware+", sysfs shows "+rev+"; udev's record is not used", source)
+		d.disagree("identity.ata.firmware", Source{rev, d.Revision.Source}, Source{firmware, source})
 		return
 	}
 	d.ATAModel = known(model, source)
 	if firmware != "" {
 		d.ATAFirmware = known(firmware, source)
+	}
+	if s := props["ID_SERIAL_SHORT"]; s != "" && !d.Serial.Ok() {
+		d.Serial = known(s, source)
 	}
 }
 
