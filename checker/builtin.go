@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quirkcheck/quirkcheck/internal/kernel"
@@ -13,37 +14,75 @@ import (
 type check struct {
 	id         string
 	title      string
+	about      string // what it compares, and when it stays silent
 	severity   quirks.Severity
 	effect     quirks.Effect
 	references []quirks.Reference
 	run        func(*quirks.Subject, []quirks.Match) (Finding, bool)
 }
 
-var builtins = []check{
+// kernelSource refers to the file of the kernel that a check's rule was read
+// in.
+func kernelSource(file, note string) quirks.Reference {
+	return quirks.Reference{Type: "source", URL: "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/" + file + "?h=v6.1", Note: note}
+}
+
+var builtins = slices.Concat(deviceChecks, stackChecks)
+
+var deviceChecks = []check{
 	{
 		id: "limit-above-vpd-max", severity: quirks.High, effect: "io-error",
 		title:      "Requests may be larger than the device's MAXIMUM TRANSFER LENGTH",
+		about:      "Compares queue/max_sectors_kb with the device's Block Limits page, counted in its logical blocks. Silent at the limit, and where the page names none.",
 		references: []quirks.Reference{{Type: "standard", URL: "https://www.t10.org/", Note: "SBC-4, Block Limits VPD page, MAXIMUM TRANSFER LENGTH"}},
 		run:        limitAboveVPDMax,
 	},
 	{
 		id: "bogus-optimal-io-size", severity: quirks.Medium, effect: "misreport",
 		title:      "The optimal I/O size is no real preference of the device",
+		about:      "Looks for sizes that nobody chose: 0xffff blocks, a field filled with ones that USB bridges report; 0x7fff blocks, an adapter's maximum; no multiple of the physical block; more than the device takes. Silent where the kernel shows 0, also when the page is bogus.",
 		references: []quirks.Reference{{Type: "standard", URL: "https://www.t10.org/", Note: "SBC-4, Block Limits VPD page, OPTIMAL TRANSFER LENGTH"}},
 		run:        bogusOptimalIOSize,
 	},
 	{
 		id: "cmdline-max-sec-lba48", severity: quirks.Critical,
 		title:      "libata.force=max_sec_lba48 takes away the kernel's own limit for this disk",
+		about:      "Fires for a disk that libata's own table limits where the kernel command line lifts that on its port. Silent for disks the table does not name.",
 		references: []quirks.Reference{{Type: "documentation", URL: "https://docs.kernel.org/admin-guide/kernel-parameters.html", Note: "libata.force"}},
 		run:        cmdlineMaxSecLBA48,
 	},
 	{
 		id: "limit-above-segments", severity: quirks.Info, effect: "misreport",
 		title:      "The limit is above what the adapter's segments can carry",
+		about:      "Compares queue/max_sectors_kb with max_segments times max_segment_size. Nothing needs changing; the number shown is not reached.",
 		references: []quirks.Reference{{Type: "documentation", URL: "https://docs.kernel.org/admin-guide/abi-stable.html", Note: "queue/max_segments, queue/max_segment_size"}},
 		run:        limitAboveSegments,
 	},
+	{
+		id: "serial-fault-code", severity: quirks.Critical, effect: "data-loss",
+		title:      "The drive writes a fault code where its serial number should be",
+		about:      "Looks for BAD_CTX at the start of the serial number: the firmware has lost its mapping (Intel 320, \"Bad Context 13x Error\"). A serial number is never shown.",
+		references: []quirks.Reference{{Type: "report", URL: "https://weekly-geekly.imtqy.com/articles/133915/index.html", Note: "hdparm of such a drive"}, {Type: "vendor", URL: "https://community.solidigm.com/t5/archive/firmware-update-now-available-addresses-bad-context-13x-error/m-p/13869/highlight/true", Note: "firmware 4PC10362; data is not recovered"}},
+		run:        serialFaultCode,
+	},
+}
+
+// Builtin describes a built-in check.
+type Builtin struct {
+	ID, Title, About string
+	Severity         quirks.Severity
+	Effect           quirks.Effect // "" where it is that of the entry concerned
+	References       []quirks.Reference
+}
+
+// BuiltinOf returns the built-in check of an id.
+func BuiltinOf(id string) (Builtin, bool) {
+	i := slices.IndexFunc(builtins, func(c check) bool { return c.id == id })
+	if i < 0 {
+		return Builtin{}, false
+	}
+	c := builtins[i]
+	return Builtin{ID: c.id, Title: c.title, About: c.about, Severity: c.severity, Effect: c.effect, References: c.references}, true
 }
 
 // Builtins lists the ids of the built-in checks.
@@ -85,10 +124,10 @@ func known(key, want, got, source string) Why {
 // page that the kernel ignores does no harm.
 func bogusOptimalIOSize(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
 	opt, ok := sub.Limit("optimal_io_size")
-	if !ok || opt == 0 || sub.Path == "other" {
+	if !ok || opt == 0 || sub.Path == "other" { // stacked devices: dm-io-opt
 		return Finding{}, false
 	}
-	why := bogusOptimal(sub, opt)
+	why := bogusOptimal(sub.Limit, opt)
 	if why == "" {
 		return Finding{}, false
 	}
@@ -100,12 +139,12 @@ func bogusOptimalIOSize(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
 // bogusOptimal says what is wrong with an optimal I/O size in bytes, "" for
 // nothing. 0xffff blocks is a field filled with ones; 0x7fff sectors is an
 // adapter's maximum handed on as a wish (SAS hosts, Linux 6.0 and later).
-func bogusOptimal(sub *quirks.Subject, opt uint64) string {
-	lbs, ok := sub.Limit("logical_block_size")
+func bogusOptimal(limit func(string) (uint64, bool), opt uint64) string {
+	lbs, ok := limit("logical_block_size")
 	if !ok || lbs < 512 || lbs > 1<<20 {
 		lbs = 512
 	}
-	pbs, ok := sub.Limit("physical_block_size")
+	pbs, ok := limit("physical_block_size")
 	if !ok || pbs < lbs || pbs > 1<<20 {
 		pbs = lbs
 	}
@@ -123,10 +162,32 @@ func bogusOptimal(sub *quirks.Subject, opt uint64) string {
 	if opt%pbs != 0 {
 		return fmt.Sprintf("no multiple of the physical block of %d bytes", pbs)
 	}
-	if n, ok := vpdMaxSectors(sub); ok && opt/512 > n {
+	if n, ok := vpdMaxSectorsOf(limit); ok && opt/512 > n {
 		return fmt.Sprintf("above the device's maximum of %d sectors", n)
 	}
 	return ""
+}
+
+// faultSerials are what firmware writes for a serial number when it has lost
+// the disk's contents; what follows is a code, not a serial number.
+var faultSerials = []string{"BAD_CTX"}
+
+func serialFaultCode(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
+	for _, serial := range []quirks.Text{sub.Device.Serial, sub.SCSI.Serial} {
+		for _, code := range faultSerials {
+			rest, ok := strings.CutPrefix(strings.Trim(serial.S, " \x00"), code)
+			if !serial.Known || !ok || rest != "" && rest[0] != ' ' {
+				continue
+			}
+			f := affected("serial number starts with "+code, "")
+			f.Advice = []string{
+				"the mapping is lost: do not write to it, and run no test on it; recovery of what was there comes first",
+				"a secure erase makes such a drive usable again, empty, and newer firmware keeps it from happening again",
+			}
+			return f, true
+		}
+	}
+	return Finding{}, false
 }
 
 func limitAboveSegments(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {

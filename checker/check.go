@@ -35,6 +35,8 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 	for _, n := range inv.Notes {
 		r.Notes = append(r.Notes, noteOf(n))
 	}
+	r.Notes = append(r.Notes, softBlockSize(inv)...)
+	t := topologyOf(inv)
 	out := make([]*Device, len(inv.Devices))
 	findings := make([][]Finding, len(inv.Devices))
 	var wg sync.WaitGroup
@@ -44,7 +46,7 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		go func() {
 			defer wg.Done()
 			for i := lo; i < min(lo+chunk, len(inv.Devices)); i++ {
-				out[i], findings[i] = checkDevice(inv, inv.Devices[i], db, p)
+				out[i], findings[i] = checkDevice(inv, t, inv.Devices[i], db, p)
 			}
 		}()
 	}
@@ -111,13 +113,14 @@ func noteOf(n probe.Note) Note {
 
 // DeviceOf describes a device without judging it: identity, limits, stack.
 func DeviceOf(inv *probe.Inventory, pd *probe.Device) *Device {
-	return describe(SubjectOf(inv, pd), pd)
+	t := topologyOf(inv)
+	return describe(subjectOf(inv, t, pd), t, pd)
 }
 
-func checkDevice(inv *probe.Inventory, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding) {
-	sub := SubjectOf(inv, pd)
+func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding) {
+	sub := subjectOf(inv, t, pd)
 	j := Judge(sub, db, p)
-	d := describe(sub, pd)
+	d := describe(sub, t, pd)
 	d.Safe, d.Recommended, d.Verdict = j.Safe, j.Recommended, j.Verdict
 	if d.Safe.Bounds == nil {
 		d.Safe.Bounds = []Bound{}
@@ -142,11 +145,32 @@ func checkDevice(inv *probe.Inventory, pd *probe.Device, db *quirks.Set, p Polic
 	return d, j.Findings
 }
 
-func describe(sub *quirks.Subject, pd *probe.Device) *Device {
+func describe(sub *quirks.Subject, t *topology, pd *probe.Device) *Device {
 	d := &Device{Name: pd.Name, Kind: pd.Kind, Transport: strOrNil(pd.Transport), Path: strOrNil(pd.Path),
 		Identity: identityOf(pd), Limits: limitsOf(sub),
 		Members: orEmpty(pd.Members), Holders: orEmpty(pd.Holders), Notes: []Note{}}
-	d.Stack = stackOf(pd)
+	d.Stack, d.Below, d.Above = t.stackOf(pd), t.below(pd), t.above(pd)
+	for _, p := range pd.Paths {
+		d.Paths = append(d.Paths, Path(p))
+	}
+	hidden, _ := pd.Text("hidden")
+	d.Hidden = hidden == "1"
+	if zoned, ok := pd.Text("queue/zoned"); ok && zoned != "none" {
+		d.Zoned = &zoned
+	}
+	if t := pd.Target; t != nil {
+		d.Target = &Target{Name: t.Name, Portal: t.Portal, HostPort: t.HostPort}
+	}
+	if pd.Volume.Ok() {
+		d.Volume = &Volume{Level: pd.Volume.V}
+	}
+	for _, dis := range pd.Disagreements {
+		out := Disagreement{What: dis.What}
+		for _, v := range dis.Values {
+			out.Values = append(out.Values, SourceValue(v))
+		}
+		d.Disagreements = append(d.Disagreements, out)
+	}
 	if s := pd.SizeBytes(); s.Ok() {
 		d.SizeBytes = &s.V
 	}
@@ -218,37 +242,10 @@ func identityOf(d *probe.Device) Identity {
 		}
 		id.USB = &USBIdentity{VID: get("vid"), PID: get("pid"), BCD: get("bcd"), Manufacturer: get("manufacturer"), Product: get("product")}
 	}
+	if d.MMC != nil {
+		id.MMC = &MMCIdentity{Name: d.MMC["name"], ManfID: d.MMC["manfid"], OEMID: d.MMC["oemid"], Firmware: d.MMC["fwrev"]}
+	}
 	return id
-}
-
-// stackOf reads a dm or md device's own files. The map's UUID starts with the
-// name of who made it (libdevmapper's convention); only multipath is
-// request-based.
-func stackOf(d *probe.Device) *Stack {
-	if d.Kind != "dm" && d.Kind != "md" {
-		return nil
-	}
-	s := &Stack{Kind: d.Kind}
-	if name, ok := d.Text("dm/name"); ok && d.Kind == "dm" {
-		s.Name = &name
-	}
-	if level, ok := d.Text("md/level"); ok && d.Kind == "md" {
-		s.Level = &level
-	}
-	if d.RequestBased.Ok() {
-		s.RequestBased = &d.RequestBased.V
-	}
-	uuid, _ := d.Text("dm/uuid")
-	for prefix, target := range map[string]string{"mpath-": "multipath", "CRYPT-": "crypt", "LVM-": "lvm", "DMRAID-": "raid", "part": "linear"} {
-		if d.Kind == "dm" && strings.HasPrefix(uuid, prefix) {
-			s.Target = &target
-		}
-	}
-	if s.Target == nil && s.RequestBased != nil && *s.RequestBased {
-		target := "multipath"
-		s.Target = &target
-	}
-	return s
 }
 
 func limitsOf(sub *quirks.Subject) Limits {

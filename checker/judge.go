@@ -44,7 +44,7 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 		if !ok {
 			continue
 		}
-		f.Quirk, f.Severity, f.Title = c.id, c.severity, cmp.Or(f.Title, c.title)
+		f.Quirk, f.Severity, f.Title = c.id, cmp.Or(f.Severity, c.severity), cmp.Or(f.Title, c.title)
 		if f.Effect == "" {
 			f.Effect = c.effect
 		}
@@ -68,6 +68,7 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 		}
 	}
 	j.Safe.Bounds = append(j.Safe.Bounds, deviceBounds(sub)...)
+	j.Safe.Bounds = append(j.Safe.Bounds, stackBounds(sub)...)
 	if hw, ok := hardwareBound(sub, j.Safe.Bounds); ok {
 		j.Safe.Bounds = append(j.Safe.Bounds, hw)
 	}
@@ -287,9 +288,11 @@ func deviceBounds(sub *quirks.Subject) []Bound {
 
 // vpdMaxSectors converts MAXIMUM TRANSFER LENGTH from logical blocks to
 // 512-byte sectors. Without a block size it is unknown.
-func vpdMaxSectors(sub *quirks.Subject) (uint64, bool) {
-	blocks, ok := sub.Limit("vpd_max_transfer_blocks")
-	lbs, okB := sub.Limit("logical_block_size")
+func vpdMaxSectors(sub *quirks.Subject) (uint64, bool) { return vpdMaxSectorsOf(sub.Limit) }
+
+func vpdMaxSectorsOf(limit func(string) (uint64, bool)) (uint64, bool) {
+	blocks, ok := limit("vpd_max_transfer_blocks")
+	lbs, okB := limit("logical_block_size")
 	if !ok || !okB || blocks == 0 || lbs < 512 || lbs%512 != 0 || lbs > 1<<20 || blocks > 1<<32 {
 		return 0, false
 	}

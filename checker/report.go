@@ -88,19 +88,77 @@ type Device struct {
 	Safe        Safe        `json:"safe"`
 	Recommended Recommended `json:"recommended"`
 	Verdict     Verdict     `json:"verdict"`
-	Members     []string    `json:"members"`
-	Holders     []string    `json:"holders"`
+	Members     []string    `json:"members"` // as slaves/ names them, partitions too
+	Holders     []string    `json:"holders"` // of the whole device, as holders/ names them
 	Stack       *Stack      `json:"stack,omitempty"`
-	Notes       []Note      `json:"notes"`
+	// Below and Above are the devices it is made of and those made of it, with
+	// partitions taken as their disks.
+	Below []Level `json:"below,omitempty"`
+	Above []Level `json:"above,omitempty"`
+	// Paths of an NVMe multipath head.
+	Paths  []Path  `json:"paths,omitempty"`
+	Hidden bool    `json:"hidden,omitempty"` // a path of an NVMe multipath head: no device node
+	Zoned  *string `json:"zoned,omitempty"`  // host-managed, host-aware; absent where it is not zoned or not known
+	Target *Target `json:"target,omitempty"`
+	Volume *Volume `json:"volume,omitempty"`
+
+	Disagreements []Disagreement `json:"disagreements,omitempty"`
+	Notes         []Note         `json:"notes"`
 }
 
-// Stack says what a device-mapper or md device is.
+// Stack says what a stacked device is.
 type Stack struct {
-	Kind         string  `json:"kind"`             // dm, md
+	Kind         string  `json:"kind"`             // dm, md, bcache, nvme (a multipath head)
 	Name         *string `json:"name,omitempty"`   // of the map
-	Target       *string `json:"target,omitempty"` // multipath, crypt, lvm, raid, ... as the map's UUID says; null unknown
+	Target       *string `json:"target,omitempty"` // multipath, crypt, lvm, striped, thin, ... as far as sysfs proves it; null unknown
 	Level        *string `json:"level,omitempty"`  // md level
 	RequestBased *bool   `json:"request_based,omitempty"`
+	ChunkBytes   *uint64 `json:"chunk_bytes,omitempty"` // md, striped
+	Disks        *int    `json:"disks,omitempty"`       // md raid disks, stripes
+}
+
+// Level is a device right above or below another.
+type Level struct {
+	Name         string  `json:"name"`
+	Via          string  `json:"via,omitempty"`    // partition in between
+	Kind         string  `json:"kind"`             // as a device's kind, or its stack's
+	Target       *string `json:"target,omitempty"` // device-mapper target
+	Level        *string `json:"level,omitempty"`  // md level
+	MaxSectorsKB *uint64 `json:"max_sectors_kb"`
+}
+
+// Path is a path of an NVMe multipath head.
+type Path struct {
+	Name       string `json:"name"`
+	Controller string `json:"controller"`
+	State      string `json:"state,omitempty"`     // of the controller
+	Transport  string `json:"transport,omitempty"` // of the controller
+	ANAState   string `json:"ana_state,omitempty"` // of the namespace there
+}
+
+// Target is the far end of an iSCSI, FC or NVMe fabrics transport.
+type Target struct {
+	Name     string `json:"name"`                // iSCSI name, FC port name, NVMe subsystem
+	Portal   string `json:"portal,omitempty"`    // address
+	HostPort string `json:"host_port,omitempty"` // port name of this machine's FC port
+}
+
+// Volume marks a volume of a RAID card.
+type Volume struct {
+	Level string `json:"level"` // as the driver writes it, "" where it shows none
+}
+
+// Disagreement is a fact of which sources give different values; the first is
+// the one that is used.
+type Disagreement struct {
+	What   string        `json:"what"`
+	Values []SourceValue `json:"values"`
+}
+
+// SourceValue is a value and the file it stands in.
+type SourceValue struct {
+	Value  string `json:"value"`
+	Source string `json:"source"`
 }
 
 // Identity holds a device's names in each space it shows; strings are trimmed.
@@ -109,6 +167,7 @@ type Identity struct {
 	SCSI    *SCSIIdentity     `json:"scsi"`
 	NVMe    *ModelFirmware    `json:"nvme"`
 	USB     *USBIdentity      `json:"usb"`
+	MMC     *MMCIdentity      `json:"mmc,omitempty"`
 	Partial bool              `json:"partial"`
 	Sources map[string]string `json:"sources,omitempty"`
 }
@@ -133,6 +192,14 @@ type USBIdentity struct {
 	BCD          *string `json:"bcd"`
 	Manufacturer *string `json:"manufacturer,omitempty"`
 	Product      *string `json:"product,omitempty"`
+}
+
+// MMCIdentity is an MMC or SD card's, from its CID register.
+type MMCIdentity struct {
+	Name     string `json:"name"`
+	ManfID   string `json:"manfid,omitempty"`
+	OEMID    string `json:"oemid,omitempty"`
+	Firmware string `json:"firmware,omitempty"`
 }
 
 // Adapter is the host adapter.

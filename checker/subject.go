@@ -39,6 +39,10 @@ var limitFiles = []struct{ name, file string }{
 
 // SubjectOf makes the subject of a device of the inventory.
 func SubjectOf(inv *probe.Inventory, d *probe.Device) *quirks.Subject {
+	return subjectOf(inv, topologyOf(inv), d)
+}
+
+func subjectOf(inv *probe.Inventory, t *topology, d *probe.Device) *quirks.Subject {
 	sub := namesOf(d)
 	sub.Machine = inv.Machine
 	if inv.Kernel.Ok() {
@@ -50,7 +54,7 @@ func SubjectOf(inv *probe.Inventory, d *probe.Device) *quirks.Subject {
 	sub.Limits = make(map[string]quirks.Value, len(limitFiles)+4)
 	sub.Settings = make(map[string]quirks.Value, len(settingFiles))
 	addLimits(sub, d)
-	addStack(sub, d)
+	t.addStack(sub, d)
 	return sub
 }
 
@@ -69,6 +73,13 @@ func namesOf(d *probe.Device) *quirks.Subject {
 	}
 	if d.Vendor.Ok() || d.Product.Ok() {
 		sub.SCSI = quirks.Identity{Space: "scsi", Vendor: text(d.Vendor), Product: text(d.Product), Revision: text(d.Revision)}
+	}
+	switch serial := text(d.Serial); {
+	case !serial.Known:
+	case sub.Device.Space != "":
+		sub.Device.Serial = serial
+	default:
+		sub.SCSI.Serial = serial
 	}
 	if a := d.Adapter; a.Known {
 		sub.Adapter = map[string]string{"pci": a.PCI, "class": a.Class, "revision": a.Revision, "driver": a.Driver, "host": a.Host, "ata_port": a.ATAPort,
@@ -120,31 +131,6 @@ func addLimits(sub *quirks.Subject, d *probe.Device) {
 			sub.Settings[name] = quirks.TextValue(text)
 		}
 	}
-}
-
-func addStack(sub *quirks.Subject, d *probe.Device) {
-	sub.Stack = quirks.Stack{Known: true, RequestBased: quirks.Unknown}
-	if d.Kind == "dm" || d.Kind == "md" {
-		sub.Stack.Kind = d.Kind
-	}
-	for _, m := range d.Members {
-		sub.Stack.Members = append(sub.Stack.Members, quirks.StackPeer{Name: m})
-	}
-	for _, h := range d.Holders {
-		sub.Stack.Above = append(sub.Stack.Above, quirks.StackPeer{Name: h, Kind: stackKind(h)})
-	}
-}
-
-func stackKind(name string) string {
-	switch {
-	case strings.HasPrefix(name, "dm-"):
-		return "dm"
-	case strings.HasPrefix(name, "md"):
-		return "md"
-	case strings.HasPrefix(name, "bcache"):
-		return "bcache"
-	}
-	return "other"
 }
 
 // AvoidFrom returns what the probe must not send, by the entries of db that

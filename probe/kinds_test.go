@@ -2,74 +2,17 @@ package probe_test
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quirkcheck/quirkcheck/internal/recorded"
+	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
 	"github.com/quirkcheck/quirkcheck/probe"
 )
-
-// block adds a block device at a path below sys/devices, with what every queue
-// shows.
-func block(m fstest.MapFS, at string, attrs map[string]string) {
-	name := path.Base(at)
-	link(m, "sys/block/"+name, "../devices/"+at)
-	link(m, "sys/class/block/"+name, "../../devices/"+at)
-	at = "sys/devices/" + at
-	folder(m, at+"/holders")
-	folder(m, at+"/slaves")
-	for k, v := range map[string]string{"size": "2048", "queue/max_sectors_kb": "1280", "queue/logical_block_size": "512"} {
-		file(m, at+"/"+k, v+"\n")
-	}
-	for k, v := range attrs {
-		file(m, at+"/"+k, v+"\n")
-	}
-}
-
-// scsiDisk adds a SCSI disk below host, a path below sys/devices that ends in
-// hostN or in what a transport puts below it.
-func scsiDisk(m fstest.MapFS, host, hctl, name string, attrs map[string]string) {
-	scsi := host + "/target" + hctl[:strings.LastIndexByte(hctl, ':')] + "/" + hctl
-	block(m, scsi+"/block/"+name, nil)
-	link(m, "sys/devices/"+scsi+"/block/"+name+"/device", "../../../"+hctl)
-	for k, v := range map[string]string{"vendor": "ACME    ", "model": "ARRAY           ", "rev": "1.0 "} {
-		file(m, "sys/devices/"+scsi+"/"+k, v+"\n")
-	}
-	for k, v := range attrs {
-		file(m, "sys/devices/"+scsi+"/"+k, v+"\n")
-	}
-}
-
-// partition adds a partition with holders.
-func partition(m fstest.MapFS, disk, name string, holders ...string) {
-	at := "sys/devices/" + disk + "/" + name
-	file(m, at+"/partition", "1\n")
-	link(m, "sys/class/block/"+name, "../../devices/"+disk+"/"+name)
-	folder(m, at+"/holders")
-	for _, h := range holders {
-		link(m, at+"/holders/"+h, "../../"+h)
-	}
-}
-
-// over makes top stand on lower devices or partitions, as bd_link_disk_holder
-// does (block/holder.c); the links' targets do not matter to the probe.
-func over(m fstest.MapFS, top string, lower ...string) {
-	for _, l := range lower {
-		link(m, "sys/devices/virtual/block/"+top+"/slaves/"+l, "../../"+l)
-	}
-}
-
-func pciHost(m fstest.MapFS, pci, driver string) {
-	at := "sys/devices/pci0000:00/" + pci
-	file(m, at+"/vendor", "0x1000\n")
-	file(m, at+"/device", "0x0097\n")
-	file(m, at+"/class", "0x010700\n")
-	link(m, at+"/driver", "../../../bus/pci/drivers/"+driver)
-}
 
 func device(t *testing.T, inv *probe.Inventory, name string) *probe.Device {
 	t.Helper()
@@ -80,7 +23,7 @@ func device(t *testing.T, inv *probe.Inventory, name string) *probe.Device {
 	return d
 }
 
-func inventory(t *testing.T, m fstest.MapFS, o probe.Options) *probe.Inventory {
+func inventory(t *testing.T, m fs.FS, o probe.Options) *probe.Inventory {
 	t.Helper()
 	inv, err := read(t, m, o)
 	if err != nil {
@@ -90,11 +33,11 @@ func inventory(t *testing.T, m fstest.MapFS, o probe.Options) *probe.Inventory {
 }
 
 func TestKinds(t *testing.T) {
-	m := fstest.MapFS{}
+	m := sysfstree.NewSmall("")
 	for _, n := range []string{"loop0", "ram0", "zram0", "dm-0", "md127", "bcache0", "nbd0", "rbd0", "drbd0", "pmem0", "zd0", "nullb0"} {
-		block(m, "virtual/block/"+n, nil)
+		m.Virtual(n, nil)
 	}
-	block(m, "vbd-51712/block/xvda", nil) // drivers/block/xen-blkfront.c
+	m.Block("vbd-51712/block/xvda", nil) // drivers/block/xen-blkfront.c
 	inv := inventory(t, m, probe.Options{})
 	got := map[string]string{}
 	for _, d := range inv.Devices {
@@ -109,23 +52,23 @@ func TestKinds(t *testing.T) {
 }
 
 func TestPartitionsAndWhatIsMadeOfThem(t *testing.T) {
-	m := fstest.MapFS{}
+	m := sysfstree.NewSmall("")
 	const card = "platform/mmc/mmc_host/mmc0/mmc0:0001"
-	block(m, card+"/block/mmcblk0", nil)
-	link(m, "sys/devices/"+card+"/block/mmcblk0/device", "../../../mmc0:0001")
+	m.Block(card+"/block/mmcblk0", nil)
+	m.Link("sys/devices/"+card+"/block/mmcblk0/device", "../../../mmc0:0001")
 	for k, v := range map[string]string{"name": "DG4016", "manfid": "0x000045", "oemid": "0x0100", "fwrev": "0x3630303030353035"} {
-		file(m, "sys/devices/"+card+"/"+k, v+"\n")
+		m.File("sys/devices/"+card+"/"+k, v+"\n")
 	}
-	partition(m, card+"/block/mmcblk0", "mmcblk0p2", "dm-1")
-	partition(m, card+"/block/mmcblk0", "mmcblk0p10", "dm-1", "dm-0")
+	m.Partition("mmcblk0", "mmcblk0p2")
+	m.Partition("mmcblk0", "mmcblk0p10")
 	// A boot area is a disk of its own below the card's (drivers/mmc/core/block.c).
-	block(m, card+"/block/mmcblk0/mmcblk0boot0", nil)
-	block(m, "virtual/block/dm-0", nil)
-	block(m, "virtual/block/dm-1", nil)
-	over(m, "dm-0", "mmcblk0p10")
-	over(m, "dm-1", "mmcblk0p2", "mmcblk0p10")
+	m.Block(card+"/block/mmcblk0/mmcblk0boot0", nil)
+	m.Virtual("dm-0", nil)
+	m.Virtual("dm-1", nil)
+	m.Over("dm-0", "mmcblk0p10")
+	m.Over("dm-1", "mmcblk0p2", "mmcblk0p10")
 
-	onDisk, err := read(t, openRoot(t, onDisk(t, m)), probe.Options{})
+	onDisk, err := read(t, openRoot(t, onDisk(t, m.MapFS)), probe.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,19 +95,18 @@ func TestPartitionsAndWhatIsMadeOfThem(t *testing.T) {
 }
 
 func TestPeersAreTheWholeStack(t *testing.T) {
-	m := fstest.MapFS{}
+	m := sysfstree.NewSmall("")
 	for i, n := range []string{"sda", "sdb", "sdc"} {
 		host := fmt.Sprintf("pci0000:00/0000:00:0%d.0/host%d", i+1, i)
-		scsiDisk(m, host, fmt.Sprintf("%d:0:0:0", i), n, nil)
+		m.SCSI(host, fmt.Sprintf("%d:0:0:0", i), n, nil, nil)
 		if n != "sdc" {
-			partition(m, host+fmt.Sprintf("/target%d:0:0/%d:0:0:0/block/", i, i)+n, n+"1", "md0")
+			m.Partition(n, n+"1")
 		}
 	}
-	block(m, "virtual/block/md0", nil)
-	over(m, "md0", "sda1", "sdb1")
-	block(m, "virtual/block/dm-0", nil)
-	over(m, "dm-0", "md0")
-	link(m, "sys/devices/virtual/block/md0/holders/dm-0", "../../dm-0")
+	m.Virtual("md0", nil)
+	m.Over("md0", "sda1", "sdb1")
+	m.Virtual("dm-0", nil)
+	m.Over("dm-0", "md0")
 	for _, c := range []struct{ only, peers string }{
 		{"sda", "dm-0 md0 sdb"}, {"dm-0", "md0 sda sdb"}, {"md0", "dm-0 sda sdb"}, {"sdc", ""},
 	} {
@@ -181,7 +123,7 @@ func TestPeersAreTheWholeStack(t *testing.T) {
 		}
 	}
 	// A loop in the links, which no kernel makes, ends.
-	over(m, "md0", "dm-0")
+	m.Over("md0", "dm-0")
 	if inv := inventory(t, m, probe.Options{Only: []string{"sda"}, Related: true}); len(inv.Peers) != 3 {
 		t.Errorf("%d peers of a looped stack", len(inv.Peers))
 	}
@@ -207,22 +149,22 @@ func TestNVMePaths(t *testing.T) {
 }
 
 // fabrics is a head over two TCP controllers, one inaccessible.
-func fabrics() fstest.MapFS {
-	m := fstest.MapFS{}
+func fabrics() *sysfstree.Small {
+	m := sysfstree.NewSmall("")
 	subsys := "virtual/nvme-subsystem/nvme-subsys3"
-	block(m, subsys+"/nvme3n1", nil)
-	link(m, "sys/devices/"+subsys+"/nvme3n1/device", "../../nvme-subsys3")
-	file(m, "sys/devices/"+subsys+"/model", "ACME ARRAY\n")
-	file(m, "sys/devices/"+subsys+"/subsysnqn", "nqn.2014-08.org.example:array\n")
+	m.Block(subsys+"/nvme3n1", nil)
+	m.Link("sys/devices/"+subsys+"/nvme3n1/device", "../../nvme-subsys3")
+	m.File("sys/devices/"+subsys+"/model", "ACME ARRAY\n")
+	m.File("sys/devices/"+subsys+"/subsysnqn", "nqn.2014-08.org.example:array\n")
 	for i, state := range []string{"optimized", "inaccessible"} {
 		ctrl := fmt.Sprintf("virtual/nvme-fabrics/ctl/nvme%d", 3+i)
-		block(m, fmt.Sprintf("%s/nvme3c%dn2", ctrl, 3+i), map[string]string{"hidden": "1"}) // of another namespace
-		block(m, fmt.Sprintf("%s/nvme3c%dn1", ctrl, 3+i), map[string]string{"hidden": "1", "ana_state": state})
-		link(m, fmt.Sprintf("sys/devices/%s/nvme3c%dn1/device", ctrl, 3+i), fmt.Sprintf("../../nvme%d", 3+i))
+		m.Block(fmt.Sprintf("%s/nvme3c%dn2", ctrl, 3+i), map[string]string{"hidden": "1"}) // of another namespace
+		m.Block(fmt.Sprintf("%s/nvme3c%dn1", ctrl, 3+i), map[string]string{"hidden": "1", "ana_state": state})
+		m.Link(fmt.Sprintf("sys/devices/%s/nvme3c%dn1/device", ctrl, 3+i), fmt.Sprintf("../../nvme%d", 3+i))
 		for k, v := range map[string]string{"state": "live", "transport": "tcp", "address": fmt.Sprintf("traddr=192.0.2.%d,trsvcid=4420", i+1), "model": "ACME ARRAY", "subsysnqn": "nqn.2014-08.org.example:array", "serial": "S1 "} {
-			file(m, "sys/devices/"+ctrl+"/"+k, v+"\n")
+			m.File("sys/devices/"+ctrl+"/"+k, v+"\n")
 		}
-		link(m, fmt.Sprintf("sys/devices/%s/nvme%d", subsys, 3+i), fmt.Sprintf("../../nvme-fabrics/ctl/nvme%d", 3+i))
+		m.Link(fmt.Sprintf("sys/devices/%s/nvme%d", subsys, 3+i), fmt.Sprintf("../../nvme-fabrics/ctl/nvme%d", 3+i))
 	}
 	return m
 }
@@ -245,24 +187,24 @@ func TestNVMeFabrics(t *testing.T) {
 }
 
 func TestTargetsOfNetworkTransports(t *testing.T) {
-	m := fstest.MapFS{}
+	m := sysfstree.NewSmall("")
 	// drivers/scsi/scsi_transport_iscsi.c
 	host := "platform/host3"
 	session := host + "/session7"
-	scsiDisk(m, session, "3:0:0:1", "sda", nil)
-	folder(m, "sys/devices/"+host+"/iscsi_host/host3")
-	file(m, "sys/devices/"+session+"/iscsi_session/session7/targetname", "iqn.2001-04.org.example:lun\n")
+	m.SCSI(session, "3:0:0:1", "sda", nil, nil)
+	m.Folder("sys/devices/" + host + "/iscsi_host/host3")
+	m.File("sys/devices/"+session+"/iscsi_session/session7/targetname", "iqn.2001-04.org.example:lun\n")
 	conn := "sys/devices/" + session + "/connection7:0/iscsi_connection/connection7:0"
-	file(m, conn+"/persistent_address", "2001:db8::1\n")
-	file(m, conn+"/persistent_port", "3260\n")
+	m.File(conn+"/persistent_address", "2001:db8::1\n")
+	m.File(conn+"/persistent_port", "3260\n")
 	// drivers/scsi/scsi_transport_fc.c
-	pciHost(m, "0000:00:05.0", "qla2xxx")
+	m.PCI("0000:00:05.0", "qla2xxx")
 	fc := "pci0000:00/0000:00:05.0/host4"
-	scsiDisk(m, fc+"/rport-4:0-2", "4:0:2:0", "sdb", nil)
-	file(m, "sys/devices/"+fc+"/rport-4:0-2/fc_remote_ports/rport-4:0-2/port_name", "0x500a098000000001\n")
-	file(m, "sys/devices/"+fc+"/fc_host/host4/port_name", "0x2100000000000001\n")
+	m.SCSI(fc+"/rport-4:0-2", "4:0:2:0", "sdb", nil, nil)
+	m.File("sys/devices/"+fc+"/rport-4:0-2/fc_remote_ports/rport-4:0-2/port_name", "0x500a098000000001\n")
+	m.File("sys/devices/"+fc+"/fc_host/host4/port_name", "0x2100000000000001\n")
 	// A plain disk has none.
-	scsiDisk(m, "pci0000:00/0000:00:06.0/host5", "5:0:0:0", "sdc", nil)
+	m.SCSI("pci0000:00/0000:00:06.0/host5", "5:0:0:0", "sdc", nil, nil)
 
 	inv := inventory(t, m, probe.Options{})
 	for name, want := range map[string]*probe.Target{
@@ -302,9 +244,9 @@ func TestVolumesOfRAIDCards(t *testing.T) {
 		{"ahci", "0:0:0:0", nil, "", false},
 		{"megaraid_sas", "0:2:0:0", map[string]string{"vendor": "ATA     "}, "", false},
 	} {
-		m := fstest.MapFS{}
-		pciHost(m, "0000:00:05.0", c.driver)
-		scsiDisk(m, "pci0000:00/0000:00:05.0/host0", c.hctl, "sda", c.attrs)
+		m := sysfstree.NewSmall("")
+		m.PCI("0000:00:05.0", c.driver)
+		m.SCSI("pci0000:00/0000:00:05.0/host0", c.hctl, "sda", c.attrs, nil)
 		d := device(t, inventory(t, m, probe.Options{}), "sda")
 		if d.Volume.Ok() != c.volume || d.Volume.V != c.level {
 			t.Errorf("%s %s %v: volume %+v, want %v %q", c.driver, c.hctl, c.attrs, d.Volume, c.volume, c.level)

@@ -60,6 +60,7 @@ type Identity struct {
 	// matters: a PRODUCT IDENTIFICATION that ends in a blank is whole.
 	Vendor, Product, Revision Text
 	VID, SSVID                string // nvme: PCI ids, hex, "" unknown
+	Serial                    Text   // of the disk; for faults that show in it, never printed
 }
 
 // Stack is where a device stands among stacked ones.
@@ -267,7 +268,9 @@ func (d *decoder) identity(key string, v any) (id Identity) {
 			id.VID = strings.ToLower(s)
 		case "ssvid":
 			id.SSVID = strings.ToLower(s)
-		case "pid", "bcd", "manufacturer", "speed", "serial", "nqn":
+		case "serial":
+			id.Serial = t
+		case "pid", "bcd", "manufacturer", "speed", "nqn":
 		default:
 			d.ignored[key+"."+k] = true
 		}

@@ -182,6 +182,13 @@ func bound(f *checker.Finding, d *checker.Device, db *quirks.Set) (n uint64, e *
 func multipathMaps(r *checker.Report) map[string]string {
 	out := map[string]string{}
 	for _, d := range r.Devices {
+		for _, up := range d.Above { // of a map that was not asked for
+			if up.Target != nil && *up.Target == "multipath" && out[d.Name] == "" {
+				out[d.Name] = up.Name
+			}
+		}
+	}
+	for _, d := range r.Devices {
 		s := d.Stack
 		if s == nil || !(s.Target != nil && *s.Target == "multipath" || s.RequestBased != nil && *s.RequestBased) {
 			continue

@@ -321,7 +321,7 @@ func (a *app) inventory(ctx context.Context, root *probe.Root, db *quirks.Set, d
 		return nil, err
 	}
 	step, stop := a.progress()
-	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Progress: step})
+	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Related: true, Progress: step})
 	stop()
 	if err != nil {
 		if ctx.Err() != nil {
