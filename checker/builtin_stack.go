@@ -20,7 +20,7 @@ var stackChecks = []check{
 		about: "A request-based multipath map hands whole requests to a path, which refuses one above its own queue/max_sectors_kb (\"over max size limit\"): the path fails, and then the next. Before Linux 4.3 a device that resubmits bios was refused the same above a member's max_hw_sectors_kb (\"bio too big device\"). Silent for anything that resubmits bios from 4.3 on: the device below splits them again.",
 		references: []quirks.Reference{
 			kernelSource("block/blk-mq.c", "blk_insert_cloned_request"),
-			{Type: "documentation", URL: "https://docs.kernel.org/block/biovecs.html", Note: "splitting of bios by the device that gets them, from 4.3 on"},
+			{Type: "commit", URL: "https://git.kernel.org/linus/54efd50bfd87", Note: "4.3: the device that gets a bio splits it"},
 		},
 		run: stackExceedsMember,
 	},
@@ -35,7 +35,7 @@ var stackChecks = []check{
 		id: "limit-misaligned-for-stack", severity: quirks.Medium, effect: "io-error",
 		title:      "The limit is no multiple of the logical block of a device above",
 		about:      "Until about Linux 5.12 (5.10.20 in 5.10.y) a device above took over a limit that is no multiple of its own logical block, and split requests at places that it then refused. Silent on kernels that round the limit, and where the device above has an aligned limit.",
-		references: []quirks.Reference{kernelSource("block/blk-settings.c", "blk_stack_limits, blk_round_down_sectors"), {Type: "discussion", URL: "https://lore.kernel.org/dm-devel/", Note: "2020-11-19, make sure that max_sectors is aligned on logical_block_size boundary"}},
+		references: []quirks.Reference{{Type: "commit", URL: "https://git.kernel.org/linus/97f433c3601a", Note: "a 255-sector ramdisk below dm-integrity below md; in 5.12 and 5.10.20, and sent to 4.4.y, 4.19.y and 5.11.y"}, kernelSource("block/blk-settings.c", "blk_stack_limits, blk_round_down_sectors")},
 		run:        limitMisalignedForStack,
 	},
 	{
@@ -193,7 +193,8 @@ func multipathPathsDiffer(sub *quirks.Subject, _ []quirks.Match) (Finding, bool)
 }
 
 // roundsLimits: blk_stack_limits rounds a stacked limit to the logical block
-// (facts: mainline about 5.12, 5.10.20).
+// (97f433c3601a of 5.12; 5.10.20 carries it, other stable trees took it at
+// points that were not looked up).
 var roundsLimits = []kernel.Row{{Tree: "mainline", Since: "5.12"}, {Tree: "stable-5.10", Since: "5.10.20"}}
 
 // misaligned finds a device above whose logical block (bytes) does not divide

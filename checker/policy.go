@@ -27,19 +27,47 @@ type Suppression struct {
 // mitigated finding.
 func (p Policy) suppress(sub *quirks.Subject, f *Finding) {
 	for _, s := range p.Suppress {
-		if s.Quirk != f.Quirk || !p.Now.Before(s.Until.AddDate(0, 0, 1)) {
+		if !s.concerns(sub, f.Quirk) || s.expired(p.Now) {
 			continue
-		}
-		if s.Model != "" {
-			pat, err := quirks.CompilePattern(s.Model)
-			if err != nil || !pat.Match(modelOf(sub)) {
-				continue
-			}
 		}
 		f.Verdict = Suppressed
 		f.Advice = []string{"suppressed until " + s.Until.Format(time.DateOnly) + ": " + s.Reason}
 		return
 	}
+}
+
+// concerns reports whether the rule is about this quirk on this device.
+func (s Suppression) concerns(sub *quirks.Subject, quirk string) bool {
+	if s.Quirk != quirk {
+		return false
+	}
+	if s.Model == "" {
+		return true
+	}
+	pat, err := quirks.CompilePattern(s.Model)
+	return err == nil && pat.Match(modelOf(sub))
+}
+
+// expired reports whether the rule's last day is over.
+func (s Suppression) expired(now time.Time) bool { return !now.Before(s.Until.AddDate(0, 0, 1)) }
+
+// SuppressionOf is one rule about a quirk, as it stands for a device.
+type SuppressionOf struct {
+	Suppression
+	Expired    bool
+	OtherModel bool // the rule's model is not the device's
+}
+
+// Suppressions lists the rules about a quirk, also those that do not hold for
+// the device or no longer.
+func (p Policy) Suppressions(sub *quirks.Subject, quirk string) []SuppressionOf {
+	var out []SuppressionOf
+	for _, s := range p.Suppress {
+		if s.Quirk == quirk {
+			out = append(out, SuppressionOf{Suppression: s, Expired: s.expired(p.Now), OtherModel: !s.concerns(sub, quirk)})
+		}
+	}
+	return out
 }
 
 func modelOf(sub *quirks.Subject) string {

@@ -408,8 +408,16 @@ func multipathAbove(d *checker.Device, byName map[string]*checker.Device) (mpath
 	return nil, ""
 }
 
-// bioTops are the holders that resubmit bios.
-func bioTops(d *checker.Device) []string { return d.Holders }
+// bioTops are the devices above that resubmit bios, those on partitions too.
+func bioTops(d *checker.Device) []string {
+	tops := slices.Clone(d.Holders)
+	for _, l := range d.Above {
+		if !slices.Contains(tops, l.Name) {
+			tops = append(tops, l.Name)
+		}
+	}
+	return tops
+}
 
 // multipath plans the paths of one request-based map. A cloned request is not
 // split: a path below its map fails the map's requests. So the map comes first,

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,15 +16,23 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	var sysroot string
+	var near bool
 	cmd := &cobra.Command{
 		Use:   "explain {DEV | ID [DEV]}",
 		Short: "Say why: every bound and every predicate, with value and file",
-		Long: `Explain DEV shows what is known of a device and where it was read, every bound
-on its transfer size, and every entry that matches or may, predicate by
-predicate. Explain ID shows an entry of the database; with DEV, how each of its
-predicates came out on that device, also where it does not match.`,
+		Long: `Explain DEV shows what is known of a device and where it was read, what stands
+above and below it, every bound on its transfer size, and every entry that
+matches or may, predicate by predicate; then which sources disagree, and what
+was not asked and why. --near adds the entries that came close, and on which
+predicate they failed.
+
+Explain ID shows an entry of the database or a built-in check; with DEV, how
+each of its predicates came out on that device, also where it does not match,
+and whether the configuration suppresses it there.`,
 		Example: `  quirkcheck explain sdb
+  quirkcheck explain --near sdb
   quirkcheck explain ata-seagate-st380013as-silent-corruption
+  quirkcheck explain stack-exceeds-member dm-1
   quirkcheck explain ata-seagate-st380013as-silent-corruption sdc`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,10 +50,16 @@ predicates came out on that device, also where it does not match.`,
 			}
 			var entry *quirks.Entry
 			dev := args[0]
+			check, isCheck := checker.BuiltinOf(args[0])
 			if e, ok := db.Entry(args[0]); ok {
 				entry = e
 				if len(args) == 1 {
 					return a.explainEntry(e)
+				}
+				dev = args[1]
+			} else if isCheck {
+				if len(args) == 1 {
+					return a.explainCheck(check)
 				}
 				dev = args[1]
 			} else if len(args) == 2 {
@@ -60,21 +77,26 @@ predicates came out on that device, also where it does not match.`,
 				return fail(statusFailed, "quirkcheck scan lists what is there now", "%s: %s", dev, why)
 			}
 			d := inv.Devices[0]
-			if entry != nil {
-				return a.explainMatch(entry, inv, d)
+			switch {
+			case entry != nil:
+				return a.explainMatch(entry, inv, d, p)
+			case isCheck:
+				return a.explainCheckOn(check, inv, d, db, p)
 			}
 			r := checker.Check(inv, db, p)
-			return a.explainDevice(r, d)
+			misses := checker.Near(checker.SubjectOf(inv, d), db)
+			return a.explainDevice(r, inv, d, misses, near)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database")
+	f.BoolVar(&near, "near", false, "show the entries that nearly match, and on which predicate they fail")
 	completeDevices(cmd)
 	return cmd
 }
 
-func (a *app) explainDevice(r *checker.Report, pd *probe.Device) error {
+func (a *app) explainDevice(r *checker.Report, inv *probe.Inventory, pd *probe.Device, misses []checker.NearMiss, near bool) error {
 	d := r.Devices[0]
 	w := &errWriter{w: a.stdout, short: shortener(pd)}
 	w.line("%s: %s, via %s", clean(d.Name), clean(identityText(d)), clean(viaText(d)))
@@ -105,11 +127,33 @@ func (a *app) explainDevice(r *checker.Report, pd *probe.Device) error {
 	if pd.Path != "" {
 		w.line("  %-16s %s", "path", pd.Path)
 	}
+	if m := d.Identity.MMC; m != nil {
+		w.line("  %-16s %s, manfid %s, oemid %s, fwrev %s", "mmc", clean(m.Name), clean(m.ManfID), clean(m.OEMID), clean(m.Firmware))
+	}
+	if t := pd.Target; t != nil {
+		w.line("  %-16s %-42s %s", "target", clean(t.Name), w.file(t.Source))
+		if t.Portal != "" {
+			w.line("  %-16s %s", "portal", clean(t.Portal))
+		}
+		if t.HostPort != "" {
+			w.line("  %-16s %s", "host port", clean(t.HostPort))
+		}
+	}
+	if v := d.Volume; v != nil {
+		w.line("  %-16s %-42s %s", "RAID volume", clean(cmp.Or(v.Level, "level not shown")), w.file(pd.Volume.Source))
+	}
+	if d.Zoned != nil {
+		w.line("  %-16s %-42s %s", "zoned", clean(*d.Zoned), "queue/zoned")
+	}
+	if d.Hidden {
+		w.line("  %-16s a path of a multipath head, without a device node", "hidden")
+	}
 	if r.Host.Kernel.Upstream != nil {
 		w.line("  %-16s %s (%s)", "kernel", clean(*r.Host.Kernel.Release), clean(*r.Host.Kernel.Upstream))
 	} else {
 		w.line("  %-16s not known", "kernel")
 	}
+	explainStack(w, inv, d)
 	w.line("")
 	w.line("Limits")
 	for _, name := range []string{"queue/max_sectors_kb", "queue/max_hw_sectors_kb", "queue/logical_block_size", "queue/physical_block_size",
@@ -150,14 +194,143 @@ func (a *app) explainDevice(r *checker.Report, pd *probe.Device) error {
 		w.line("")
 		explainFinding(w, f)
 	}
-	if len(d.Notes) > 0 {
+	explainNear(w, misses, near)
+	if len(d.Disagreements) > 0 {
 		w.line("")
-		w.line("Notes")
-		for _, n := range d.Notes {
-			w.line("  %s (%s): %s  (%s)", clean(n.What), n.State, clean(n.Why), w.file(n.Source))
+		w.line("Sources that disagree")
+		for _, dis := range d.Disagreements {
+			for i, v := range dis.Values {
+				used := ""
+				if i == 0 {
+					used = ", used"
+				}
+				w.line("  %-22s %-30s (%s%s)", clean(dis.What), "\""+clean(v.Value)+"\"", w.file(v.Source), used)
+			}
 		}
 	}
+	notes := slices.Concat(d.Notes, r.Notes)
+	section := func(title string, notAsked bool, more ...string) {
+		lines := more
+		for _, n := range notes {
+			if (n.State == probe.NotAsked.String()) != notAsked {
+				continue
+			}
+			what := clean(n.What)
+			if !notAsked {
+				what += " (" + n.State + ")"
+			}
+			lines = append(lines, fmt.Sprintf("  %s: %s  (%s)", what, clean(n.Why), w.file(n.Source)))
+		}
+		if len(lines) > 0 {
+			w.line("")
+			w.line("%s", title)
+			for _, l := range lines {
+				w.line("%s", l)
+			}
+		}
+	}
+	section("Not asked", true)
+	section("Notes", false)
 	return w.err
+}
+
+// explainStack shows what stands above and below, nearest next to the device.
+func explainStack(w *errWriter, inv *probe.Inventory, d *checker.Device) {
+	above, below := checker.Tree(inv, d.Name)
+	s := d.Stack
+	if len(above)+len(below) == 0 && s == nil {
+		return
+	}
+	w.line("")
+	w.line("Stack")
+	show := func(title string, lines []checker.TreeLine) {
+		if len(lines) > 0 {
+			w.line("  %s", title)
+		}
+		for _, l := range lines {
+			w.line("    %s", strings.Repeat("  ", l.Depth)+levelText(l.Level))
+		}
+	}
+	show("above", above)
+	if s != nil {
+		text := s.Kind
+		add := func(format string, args ...any) { text += ", " + fmt.Sprintf(format, args...) }
+		if s.Name != nil {
+			add("name %s", clean(*s.Name))
+		}
+		if s.Target != nil {
+			add("target %s", *s.Target)
+		}
+		if s.Level != nil {
+			add("level %s", clean(*s.Level))
+		}
+		if s.Disks != nil && s.ChunkBytes != nil {
+			add("%d in chunks of %d KiB", *s.Disks, *s.ChunkBytes/1024)
+		}
+		if s.RequestBased != nil && *s.RequestBased {
+			add("request-based: no path may have a lower limit")
+		}
+		w.line("  %s is %s", clean(d.Name), text)
+	}
+	show("below", below)
+	for _, p := range d.Paths {
+		w.line("  path %s over %s (%s): %s, %s", clean(p.Name), clean(p.Controller), clean(cmp.Or(p.Transport, "transport not known")),
+			clean(cmp.Or(p.State, "state not known")), clean(cmp.Or(p.ANAState, "access state not known")))
+	}
+}
+
+func levelText(l checker.Level) string {
+	text := clean(l.Name)
+	if l.Via != "" {
+		text += " by " + clean(l.Via)
+	}
+	text += "  " + clean(l.Kind)
+	if l.Target != nil {
+		text += " " + clean(*l.Target)
+	}
+	if l.Level != nil {
+		text += " " + clean(*l.Level)
+	}
+	if l.MaxSectorsKB != nil {
+		return fmt.Sprintf("%s, max_sectors_kb %d", text, *l.MaxSectorsKB)
+	}
+	return text + ", max_sectors_kb not known"
+}
+
+// nearShown bounds the list of entries that nearly match.
+const nearShown = 10
+
+func explainNear(w *errWriter, misses []checker.NearMiss, near bool) {
+	switch {
+	case !near && len(misses) > 0:
+		w.line("")
+		w.line("Nearly matched: %d; --near says which, and what failed", len(misses))
+		return
+	case !near:
+		return
+	}
+	w.line("")
+	w.line("Nearly matched")
+	if len(misses) == 0 {
+		w.line("  no entry came close")
+	}
+	for i, n := range misses {
+		if i == nearShown {
+			w.line("  and %d more: quirkcheck db match", len(misses)-nearShown)
+			break
+		}
+		w.line("  %s: %s", n.Match.Entry.ID, clean(n.Match.Entry.Title))
+		for _, p := range n.Failed {
+			w.line("    failed on %s: wants %s, is %s", clean(p.Key), clean(p.Want), gotText(p))
+		}
+	}
+}
+
+func gotText(p quirks.Predicate) string {
+	if p.Got == "" && p.Truth == quirks.Unknown {
+		return "unknown"
+	}
+	return "\"" + clean(p.Got) + "\""
 }
 
 // shortener cuts the folders that all files of a device share: device/ stands
@@ -200,6 +373,15 @@ func explainFinding(w *errWriter, f checker.Finding) {
 		conf = ", " + f.Confidence
 	}
 	w.line("  %s, %s, %s%s", f.Verdict, clean(string(f.Effect)), f.Severity, clean(conf))
+	explainWhy(w, f)
+	explainOutcome(w, f)
+	for _, r := range f.References {
+		w.line("  %s: %s", clean(r.Type), clean(r.URL))
+	}
+}
+
+// explainWhy shows a finding's predicates.
+func explainWhy(w *errWriter, f checker.Finding) {
 	for _, y := range f.Why {
 		got := "unknown"
 		if y.Got != nil {
@@ -214,6 +396,10 @@ func explainFinding(w *errWriter, f checker.Finding) {
 			w.line("            %s", clean(y.Why))
 		}
 	}
+}
+
+// explainOutcome shows what was found and wanted, and what protects.
+func explainOutcome(w *errWriter, f checker.Finding) {
 	if f.Observed != nil {
 		w.line("  observed: %s", clean(*f.Observed))
 	}
@@ -229,9 +415,6 @@ func explainFinding(w *errWriter, f checker.Finding) {
 	}
 	for _, s := range f.Advice {
 		w.line("  %s", clean(s))
-	}
-	for _, r := range f.References {
-		w.line("  %s: %s", clean(r.Type), clean(r.URL))
 	}
 }
 
@@ -260,17 +443,13 @@ func (a *app) explainEntry(e *quirks.Entry) error {
 	return w.err
 }
 
-func (a *app) explainMatch(e *quirks.Entry, inv *probe.Inventory, d *probe.Device) error {
+func (a *app) explainMatch(e *quirks.Entry, inv *probe.Inventory, d *probe.Device, p checker.Policy) error {
 	w := &errWriter{w: a.stdout, short: shortener(d)}
 	sub := checker.SubjectOf(inv, d)
-	m := e.Match(sub)
-	w.line("%s on %s: %s", e.ID, clean(d.Name), checker.VerdictOf(sub, e))
+	m, f := checker.Explain(sub, e, p)
+	w.line("%s on %s: %s", e.ID, clean(d.Name), f.Verdict)
 	for _, p := range m.Predicates {
-		got := "unknown"
-		if p.Got != "" || p.Truth != quirks.Unknown {
-			got = "\"" + clean(p.Got) + "\""
-		}
-		line := fmt.Sprintf("  [%-7s] %-18s wants %s, is %s", p.Truth, clean(p.Key), clean(p.Want), got)
+		line := fmt.Sprintf("  [%-7s] %-18s wants %s, is %s", p.Truth, clean(p.Key), clean(p.Want), gotText(p))
 		if source := checker.SourceOf(inv, d, p.Key); source != "" {
 			line += "  (" + w.file(source) + ")"
 		}
@@ -279,6 +458,62 @@ func (a *app) explainMatch(e *quirks.Entry, inv *probe.Inventory, d *probe.Devic
 			w.line("            %s", clean(p.Why))
 		}
 	}
+	if f.Verdict == checker.Suppressed {
+		f.Advice = nil // told below
+	}
+	if f.Verdict != checker.NotAffected {
+		explainOutcome(w, f)
+	}
+	explainSuppression(w, p.Suppressions(sub, e.ID))
+	return w.err
+}
+
+// explainSuppression lists the configuration's rules about a quirk, with why
+// one does not hold.
+func explainSuppression(w *errWriter, rules []checker.SuppressionOf) {
+	for _, s := range rules {
+		until := s.Until.Format(time.DateOnly)
+		switch {
+		case s.OtherModel:
+			w.line("  the suppression of model %s does not concern this device: %s", clean(s.Model), clean(s.Reason))
+		case s.Expired:
+			w.line("  a suppression held until %s and has expired: %s", until, clean(s.Reason))
+		default:
+			w.line("  suppressed by the configuration until %s: %s", until, clean(s.Reason))
+		}
+	}
+}
+
+func (a *app) explainCheck(c checker.Builtin) error {
+	w := &errWriter{w: a.stdout}
+	w.line("%s: %s", c.ID, c.Title)
+	w.line("  built-in check, %s, %s", cmp.Or(string(c.Effect), "effect of the entry concerned"), c.Severity)
+	w.line("")
+	w.line("%s", wrap(c.About, 78))
+	w.line("")
+	for _, r := range c.References {
+		w.line("  %s: %s (%s)", r.Type, r.URL, r.Note)
+	}
+	w.line("See: quirkcheck explain %s DEV (on a device)", c.ID)
+	return w.err
+}
+
+func (a *app) explainCheckOn(c checker.Builtin, inv *probe.Inventory, d *probe.Device, db *quirks.Set, p checker.Policy) error {
+	w := &errWriter{w: a.stdout, short: shortener(d)}
+	sub := checker.SubjectOf(inv, d)
+	f, fires := checker.JudgeCheck(sub, db, p, c.ID)
+	if !fires {
+		w.line("%s on %s: %s", c.ID, clean(d.Name), checker.NotAffected)
+		w.line("%s", wrap(c.About, 78))
+	} else {
+		w.line("%s on %s: %s", c.ID, clean(d.Name), f.Verdict)
+		explainWhy(w, f)
+		if f.Verdict == checker.Suppressed {
+			f.Advice = nil // told below
+		}
+		explainOutcome(w, f)
+	}
+	explainSuppression(w, p.Suppressions(sub, c.ID))
 	return w.err
 }
 

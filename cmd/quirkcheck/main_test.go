@@ -45,9 +45,18 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   exits,
 			"machine": machine,
+			"stacks":  stacks,
 			"poke":    poke,
 		},
 	})
+}
+
+// stacks writes the machine of sysfstree.Stacks to a folder.
+func stacks(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: stacks folder")
+	}
+	ts.Check(sysfstree.Stacks().Write(ts.MkAbs(args[0])))
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {
