@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quirkcheck/quirkcheck/checker"
 	"github.com/quirkcheck/quirkcheck/internal/vm/faultdisk"
 )
 
@@ -496,6 +497,19 @@ func stacks(ctx context.Context, t *testing.T, m *Machine) error {
 		limit, _ := m.ReadAttr(ctx, f.Sysfs("queue/max_sectors_kb"))
 		t.Logf("%-10s %s over %v, max_sectors_kb %s", what, f.Name, want, limit)
 	}
+	// told is what scan says of one stacked device, and its findings by id.
+	told := func(f Found) (*checker.Device, map[string]checker.Verdict) {
+		r, _, err := scanMachine(ctx, m, Cmd{Args: []string{"quirkcheck", "scan", "--format", "json", f.Name}})
+		if err != nil || len(r.Devices) != 1 || r.Devices[0].Stack == nil {
+			t.Errorf("scan %s: %+v, %v", f.Name, r, err)
+			return nil, nil
+		}
+		found := map[string]checker.Verdict{}
+		for _, f := range r.Findings {
+			found[f.Quirk] = f.Verdict
+		}
+		return r.Devices[0], found
+	}
 	remove := func(name string) {
 		if err := m.DMRemove(ctx, name); err != nil {
 			t.Error(err)
@@ -506,22 +520,52 @@ func stacks(ctx context.Context, t *testing.T, m *Machine) error {
 	remove("lin")
 	f, err = m.DMStriped(ctx, "str", 128, d[0], d[1])
 	usable("striped", f, err, d[0], d[1])
+	if s, _ := told(f); s != nil && (str(s.Stack.Target) != "striped" || num(s.Stack.ChunkBytes) != "65536" || s.Stack.Disks == nil || *s.Stack.Disks != 2 || len(s.Below) != 2) {
+		t.Errorf("scan takes the stripe for %+v over %+v", s.Stack, s.Below)
+	}
 	remove("str")
 	f, err = m.DMCrypt(ctx, "cry", d[0])
 	usable("crypt", f, err, d[0])
 	remove("cry")
 	f, err = m.DMMultipath(ctx, "mp", "mq", both...)
 	usable("multipath", f, err, both...)
+	if s, found := told(f); s != nil && (str(s.Stack.Target) != "multipath" || len(found) != 0) {
+		t.Errorf("scan takes the map for %+v, findings %v", s.Stack, found)
+	}
+	if err := oneLowPath(ctx, t, m, f, both[0], told); err != nil {
+		t.Error(err)
+	}
 	remove("mp")
 	for _, level := range []int{0, 1, 5} {
 		name := "md" + strconv.Itoa(level)
 		f, err := m.MDCreate(ctx, name, level, d...)
 		usable("raid"+strconv.Itoa(level), f, err, d...)
+		if s, _ := told(f); s != nil && (str(s.Stack.Level) != "raid"+strconv.Itoa(level) || s.Stack.Disks == nil || *s.Stack.Disks != 3 || (level != 1) != (s.Stack.ChunkBytes != nil)) {
+			t.Errorf("scan takes %s for %+v", name, s.Stack)
+		}
 		if err := m.MDStop(ctx, name, d...); err != nil {
 			t.Error(err)
 		}
 	}
 	return nil
+}
+
+// oneLowPath lowers one path of an idle map, which is the fault that scan is to
+// tell, and raises it again.
+func oneLowPath(ctx context.Context, t *testing.T, m *Machine, mp, low Found, told func(Found) (*checker.Device, map[string]checker.Verdict)) error {
+	attr := low.Sysfs("queue/max_sectors_kb")
+	before, err := m.ReadAttr(ctx, attr)
+	if err != nil {
+		return err
+	}
+	if err := m.WriteAttr(ctx, attr, "256"); err != nil {
+		return err
+	}
+	s, found := told(mp)
+	if s != nil && (found["stack-exceeds-member"] != checker.Affected || found["multipath-paths-differ"] != checker.Affected || num(s.Recommended.MaxSectorsKB) != "256") {
+		t.Errorf("a path at 256 KiB below a map at %s: findings %v, advised %s", num(s.Limits.MaxSectorsKB), found, num(s.Recommended.MaxSectorsKB))
+	}
+	return m.WriteAttr(ctx, attr, before)
 }
 
 func scsiDebug(ctx context.Context, t *testing.T, m *Machine) error {
