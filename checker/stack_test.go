@@ -1,10 +1,12 @@
 package checker_test
 
 import (
+	"encoding/json"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
 	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/quirks"
+	"github.com/quirkcheck/quirkcheck/schema"
 )
 
 // obj and list spell subjects shorter.
@@ -293,6 +296,66 @@ func TestPartOfAMachineIsJudgedLikeTheWhole(t *testing.T) {
 		if diff := cmp.Diff(of, slices.Clone(part.Findings), cmp.Transformer("nil", func(f []checker.Finding) int { return len(f) })); diff != "" {
 			t.Errorf("%s: findings (-whole +part)\n%s", d.Name, diff)
 		}
+	}
+}
+
+// TestKindsInTheReport: what kinds of devices have of their own reaches the
+// JSON, which follows its schema.
+func TestKindsInTheReport(t *testing.T) {
+	m := sysfstree.Stacks()
+	const card = "platform/mmc/mmc_host/mmc0/mmc0:0001"
+	m.Block(card+"/block/mmcblk0", map[string]string{"queue/zoned": "host-managed"})
+	m.Link("sys/devices/"+card+"/block/mmcblk0/device", "../../../mmc0:0001")
+	m.Files("sys/devices/"+card, map[string]string{"name": "DG4016", "manfid": "0x000045", "oemid": "0x0100", "fwrev": "0x36"})
+	m.PCI("0000:00:09.0", "hpsa")
+	m.SCSI("pci0000:00/0000:00:09.0/host9", "9:1:0:0", "sdz", map[string]string{"raid_level": "RAID 5"}, nil)
+	subsys, ctrl := "virtual/nvme-subsystem/nvme-subsys3", "virtual/nvme-fabrics/ctl/nvme3"
+	m.Block(subsys+"/nvme3n1", nil)
+	m.Link("sys/devices/"+subsys+"/nvme3n1/device", "../../nvme-subsys3")
+	m.Files("sys/devices/"+subsys, map[string]string{"model": "ACME ARRAY", "subsysnqn": "nqn.2014-08.org.example:array"})
+	m.Link("sys/devices/"+subsys+"/nvme3", "../../nvme-fabrics/ctl/nvme3")
+	m.Block(ctrl+"/nvme3c3n1", map[string]string{"hidden": "1", "ana_state": "optimized", "queue/max_sectors_kb": "512"})
+	m.Link("sys/devices/"+ctrl+"/nvme3c3n1/device", "../../nvme3")
+	m.Files("sys/devices/"+ctrl, map[string]string{"state": "live", "transport": "tcp", "address": "traddr=192.0.2.1", "model": "ACME ARRAY", "subsysnqn": "nqn.2014-08.org.example:array"})
+	m.Virtual("bcache0", nil)
+	m.Over("bcache0", "sdi")
+
+	r := scan(t, m, checker.Policy{})
+	r.Tool.Version, r.GeneratedAt = "test", now.Format(time.RFC3339)
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc any
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range schema.Validate("report.v1.0", doc) {
+		t.Error(v)
+	}
+	devices := map[string]*checker.Device{}
+	for _, d := range r.Devices {
+		devices[d.Name] = d
+	}
+	if d := devices["mmcblk0"]; d.Identity.MMC == nil || d.Identity.MMC.Name != "DG4016" || d.Zoned == nil || *d.Zoned != "host-managed" || d.Verdict != checker.NoKnownQuirk {
+		t.Errorf("card: %+v", d)
+	}
+	if d := devices["sdz"]; d.Volume == nil || d.Volume.Level != "RAID 5" || d.Zoned != nil {
+		t.Errorf("volume: %+v", d)
+	}
+	head, path := devices["nvme3n1"], devices["nvme3c3n1"]
+	if diff := cmp.Diff([]checker.Path{{Name: "nvme3c3n1", Controller: "nvme3", State: "live", Transport: "tcp", ANAState: "optimized"}}, head.Paths); diff != "" {
+		t.Errorf("paths (-want +got)\n%s", diff)
+	}
+	if head.Hidden || !path.Hidden || len(head.Below) != 1 || len(path.Above) != 1 || path.Above[0].Name != "nvme3n1" || head.Stack == nil || *head.Stack.Target != "nvme-multipath" {
+		t.Errorf("head %+v\npath %+v", head, path)
+	}
+	// A head resubmits bios, so a path with a lower limit is no fault of it.
+	if len(findings(r, "nvme3n1")) != 0 || deref(head.Safe.MaxSectors) != 65534 {
+		t.Errorf("head: %v, safe %d", findings(r, "nvme3n1"), deref(head.Safe.MaxSectors))
+	}
+	if s := devices["bcache0"].Stack; s == nil || s.Kind != "bcache" {
+		t.Errorf("bcache: %+v", s)
 	}
 }
 

@@ -279,7 +279,9 @@ func (r *reader) readDevice(d *Device, block dir) {
 	d.attrs = make([]attr, len(attributes))
 	for i, a := range attributes {
 		switch {
-		case a.scsi && !isSCSI:
+		case a.scsi && !isSCSI,
+			// Of one kind alone; a disk need not be asked.
+			strings.HasPrefix(a.name, "dm/") && d.Kind != "dm", strings.HasPrefix(a.name, "md/") && d.Kind != "md":
 			d.attrs[i].state = Absent
 		case !a.scsi:
 			d.attrs[i] = readAttr(block, a.name)

@@ -94,6 +94,20 @@ func TestPartitionsAndWhatIsMadeOfThem(t *testing.T) {
 	}
 }
 
+func TestPartitionsOfARecordedLaptop(t *testing.T) {
+	inv, err := read(t, recorded.FS(t, "laptop_nvme_pm9b1"), probe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range device(t, inv, "nvme0n1").Partitions {
+		got[p.Name] = strings.Join(p.Holders, " ")
+	}
+	if got["nvme0n1p2"] != "dm-0" || got["nvme0n1p3"] != "dm-1" {
+		t.Errorf("partitions %v", got)
+	}
+}
+
 func TestPeersAreTheWholeStack(t *testing.T) {
 	m := sysfstree.NewSmall("")
 	for i, n := range []string{"sda", "sdb", "sdc"} {

@@ -202,19 +202,20 @@ func (d *Device) readVolume(below dir) {
 		return
 	}
 	hctl := d.HCTL()
-	file := strings.ReplaceAll(rule.level, "HCTL", hctl)
+	if rule.channel >= 0 {
+		var host, channel int
+		if n, _ := fmt.Sscanf(hctl, "%d:%d:", &host, &channel); n != 2 || channel < rule.channel || rule.only && channel != rule.channel {
+			return
+		}
+	}
 	level, source := "", d.devPath
-	if file != "" {
+	if rule.level != "" {
+		file := strings.ReplaceAll(rule.level, "HCTL", hctl)
 		level, source = text(below, file), d.devPath+"/"+file
 	}
 	if rule.channel < 0 {
 		switch level { // what the drivers write for disks behind the card
 		case "", "N/A", "JBOD", "Hidden":
-			return
-		}
-	} else {
-		var host, channel int
-		if n, _ := fmt.Sscanf(hctl, "%d:%d:", &host, &channel); n != 2 || channel < rule.channel || rule.only && channel != rule.channel {
 			return
 		}
 	}

@@ -280,6 +280,8 @@ func identityText(d *checker.Device) string {
 		text = join(id.NVMe.Model, id.NVMe.Firmware)
 	case id.SCSI != nil:
 		text = join(id.SCSI.Vendor, id.SCSI.Product, id.SCSI.Revision)
+	case id.MMC != nil:
+		text = id.MMC.Name
 	case len(d.Members) > 0:
 		text = "over " + strings.Join(d.Members, " ")
 	}
