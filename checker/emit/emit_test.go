@@ -162,6 +162,21 @@ func TestBest(t *testing.T) {
 	if w := strings.Join(a.Warnings, "\n"); !strings.Contains(w, "sda is a path of the multipath map mpatha and is skipped") {
 		t.Errorf("warnings %q", w)
 	}
+	// recommend sda alone: the map is no device of the report, only above one.
+	r = fleet()
+	for _, d := range r.Devices {
+		if d.Name == "sda" {
+			d.Above = []checker.Level{{Name: "dm-0", Kind: "dm", Target: ptr("multipath")}}
+		} else {
+			d.Above = []checker.Level{{Name: "dm-1", Kind: "dm", Target: ptr("crypt")}}
+		}
+	}
+	p = emit.New(r, db, options(t, "7.3.4"))
+	for _, a := range p.Advices {
+		if want := map[bool]string{true: "dm-0"}[a.Device.Name == "sda"]; a.Map != want {
+			t.Errorf("%s: map %q, want %q", a.Device.Name, a.Map, want)
+		}
+	}
 }
 
 // TestLimitOfTheDevice: the built-in check has no entry, so the device's own
