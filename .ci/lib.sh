@@ -27,6 +27,7 @@ have() {
 		;;
 	util-linux) set -- lsblk ;;
 	sg3-utils) set -- sg_vpd ;;
+	bsdextrautils) set -- hexdump ;;
 	nvme-cli) set -- nvme ;;
 	qemu-system-x86) set -- qemu-system-x86_64 ;;
 	busybox-static) # the guest has no shared libraries
