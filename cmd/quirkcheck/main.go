@@ -8,6 +8,7 @@
 //	quirkcheck recommend         where to put the limit: udev, multipath.conf, kernel parameters, ...
 //	quirkcheck enforce           lower the limit; --apply, --persist, revert
 //	quirkcheck verify DEV        prove a disk by test, and find the size that breaks it
+//	quirkcheck decode KIND FILE  what a dump of sg_vpd, hdparm or nvme says
 //	quirkcheck db lint FILE      check a new entry
 //
 // Exit status, the same in every format:

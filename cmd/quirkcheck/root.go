@@ -161,7 +161,7 @@ A device without a finding has no known quirk; it is never called safe.`,
 		return fail(statusUsage, cmd.CommandPath()+" --help", "%w", err)
 	})
 	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(), a.verifyCommand(),
-		a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
+		a.decodeCommand(), a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
