@@ -305,7 +305,7 @@ func (r *reader) readDevice(d *Device, block dir) {
 		case Known, Absent:
 			d.RequestBased = known(state == Known, d.SysPath+"/mq")
 		default:
-			d.RequestBased = Value[bool]{State: Unreadable, Source: d.SysPath + "/mq", Err: err}
+			d.RequestBased = failed[bool](err, d.SysPath+"/mq")
 		}
 	}
 	d.Members = sortedNames(block, "slaves")

@@ -294,11 +294,9 @@ func (r *reader) follow(folder, name, target string) (dir, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	// A handle refuses further links, so where it opens there are none.
-	if _, handles := r.fsys.(dirOpener); handles {
-		if d, err := openDir(r.fsys, p); err == nil || errors.Is(err, fs.ErrNotExist) {
-			return d, p, err
-		}
+	// Opening refuses further links, so where it works there are none.
+	if d, err := openDir(r.fsys, p); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return d, p, err
 	}
 	if p, err = resolve(r.fsys, folder+"/"+name); err != nil {
 		return nil, "", err

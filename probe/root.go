@@ -333,10 +333,12 @@ func boundedNames(names []string, err error) ([]string, error) {
 	if len(names) > maxNames {
 		return nil, fmt.Errorf("more than %d names", maxNames)
 	}
+	slices.Sort(names) // a folder has no order of its own
 	return names, nil
 }
 
-// fsDir is a directory of any other fs.FS.
+// fsDir is a directory of any other fs.FS. Its errors are bare, as those of a
+// handle are.
 type fsDir struct {
 	fsys fs.FS
 	path string
@@ -348,30 +350,33 @@ func (d fsDir) readFile(name string) ([]byte, error) {
 	full := path.Join(d.path, name)
 	// As Root does: no link is followed, and a pipe would block the open.
 	if info, err := fs.Lstat(d.fsys, full); err != nil {
-		return nil, err
+		return nil, bare(err)
+	} else if info.Mode()&fs.ModeSymlink != 0 {
+		return nil, unix.ELOOP
 	} else if !info.Mode().IsRegular() {
 		return nil, errNotRegular
 	}
 	f, err := d.fsys.Open(full)
 	if err != nil {
-		return nil, err
+		return nil, bare(err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxAttribute+1))
 	if err == nil && len(b) > maxAttribute {
 		return nil, errTooLong
 	}
-	return b, err
+	return b, bare(err)
 }
 
 func (d fsDir) readLink(name string) (string, error) {
-	return fs.ReadLink(d.fsys, path.Join(d.path, name))
+	target, err := fs.ReadLink(d.fsys, path.Join(d.path, name))
+	return target, bare(err)
 }
 
 func (d fsDir) list(name string) ([]string, error) {
 	entries, err := fs.ReadDir(d.fsys, path.Join(d.path, name))
 	if err != nil {
-		return nil, err
+		return nil, bare(err)
 	}
 	names := make([]string, len(entries))
 	for i, e := range entries {
@@ -381,16 +386,24 @@ func (d fsDir) list(name string) ([]string, error) {
 }
 
 // openDir opens a directory of the tree, by handle where the tree offers it.
+// As with a handle, no link is followed.
 func openDir(fsys fs.FS, name string) (dir, error) {
 	if o, ok := fsys.(dirOpener); ok {
 		return o.openDir(name)
 	}
+	failed := func(err error) (dir, error) { return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)} }
+	switch real, err := resolve(fsys, name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return failed(err)
+	case err != nil || real != path.Clean(name):
+		return failed(unix.ELOOP)
+	}
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
-		return nil, err
+		return failed(err)
 	}
 	if !info.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a directory")}
+		return failed(unix.ENOTDIR)
 	}
 	return fsDir{fsys, name}, nil
 }

@@ -46,11 +46,14 @@ func (v Value[T]) Ok() bool { return v.State == Known }
 
 func known[T any](v T, source string) Value[T] { return Value[T]{V: v, State: Known, Source: source} }
 
-// stateOf sorts a read error: missing, or there and unreadable.
+// stateOf sorts a read error: missing, there and unreadable, or of a recording
+// that does not say.
 func stateOf(err error) State {
 	switch {
 	case err == nil:
 		return Known
+	case errors.Is(err, ErrNotRecorded):
+		return NotAsked
 	case errors.Is(err, fs.ErrNotExist):
 		return Absent
 	}
