@@ -70,7 +70,7 @@ type persisted struct {
 }
 
 type enforceFlags struct {
-	sysroot, state, format        string
+	sysroot, input, state, format string
 	include                       []string
 	apply, raise, stacked, shared bool
 	permanent                     bool
@@ -89,7 +89,7 @@ leaves a satisfying value alone. Paths of a request-based multipath map, and LUN
 other hosts may use, are refused with what to do instead.
 
 --persist installs a udev rule that keeps the value across reboots and hot-plug.
-quirkcheck revert takes the values back, quirkcheck unpersist the rule.
+--input shows the plan for a recorded machine. quirkcheck revert takes the values back, quirkcheck unpersist the rule.
 Exit status 6 means refused, or a value that did not read back as written.`,
 		Example: `  quirkcheck enforce
   quirkcheck enforce --apply --persist
@@ -108,6 +108,7 @@ Exit status 6 means refused, or a value that did not read back as written.`,
 	f.BoolVar(&o.stacked, "allow-stacked", false, "carry out the multipath sequence: map, flushing suspend, paths, resume")
 	f.BoolVar(&o.shared, "shared", false, "also LUNs over FC or iSCSI, which other hosts may use")
 	f.StringVar(&o.sysroot, "sysroot", "", "read and write the tree in `folder` instead of /")
+	inputFlag(cmd, &o.input)
 	f.StringVar(&o.state, "state", defaultState, "journal `file`")
 	f.StringVar(&o.format, "format", "table", "output `format`: table, json")
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database")
@@ -130,6 +131,10 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 		return fail(statusUsage, "quirkcheck recommend --emit udev prints the rule without installing it", "--persist goes with --apply")
 	case o.check && o.apply:
 		return fail(statusUsage, "", "give --check or --apply, not both")
+	case o.input != "" && o.apply:
+		return fail(statusUsage, "enforce --input shows the plan; run --apply on the machine itself", "a capture cannot be written to")
+	case o.input != "" && o.check:
+		return fail(statusUsage, "enforce --input shows the plan", "--check looks at this machine's rules and journal, which a capture does not hold")
 	}
 	for _, i := range o.include {
 		if i != "probable" && i != "suspected" {
@@ -144,16 +149,16 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 	if err != nil {
 		return err
 	}
-	root, err := a.machine(o.sysroot)
+	src, err := a.open(o.sysroot, o.input)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	only, err := names(root, devs)
+	defer src.close()
+	only, err := names(src.sys, devs)
 	if err != nil {
 		return err
 	}
-	inv, err := a.inventory(ctx, root, db, nil) // all: what lies above a device decides too
+	inv, err := a.inventory(ctx, src, db, nil) // all: what lies above a device decides too
 	if err != nil {
 		return err
 	}
@@ -164,9 +169,9 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 		release = inv.Kernel.V
 	}
 	plan := enforce.MakePlan(r, enforce.Options{Include: o.include, AllowRaise: o.raise, Permanent: o.permanent, AllowStacked: o.stacked, Shared: o.shared,
-		Only: only, Kernel: release, PageKiB: uint64(os.Getpagesize()) / 1024})
-	report := enforceReport{SchemaVersion: jsonVersion, Tool: version(), Plan: plan, Setters: enforce.OtherSetters(cmp.Or(o.sysroot, "/")), Recovered: []string{}}
-	if devices := stepsKeys(plan); o.sysroot == "" && len(devices) > 0 {
+		Only: only, Kernel: release, PageKiB: uint64(cmp.Or(src.pageSize, os.Getpagesize())) / 1024})
+	report := enforceReport{SchemaVersion: jsonVersion, Tool: version(), Plan: plan, Setters: src.setters(cmp.Or(o.sysroot, "/")), Recovered: []string{}}
+	if devices := stepsKeys(plan); o.sysroot == "" && o.input == "" && len(devices) > 0 {
 		openers := enforce.Openers(devices)
 		for _, dev := range devices {
 			if guests := enforce.GuestUses(openers[dev]); len(guests) > 0 {
@@ -179,7 +184,7 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 		status = statusRefused
 	}
 	if o.apply {
-		s, err := a.apply(ctx, &report, r, db, root, release, o)
+		s, err := a.apply(ctx, &report, r, db, src, release, o)
 		status = max(status, s)
 		if err != nil {
 			return errors.Join(a.printEnforce(report, o), err)
@@ -201,10 +206,10 @@ func (a *app) runEnforce(cmd *cobra.Command, devs []string, o enforceFlags) erro
 }
 
 // names resolves the device arguments, nil for none.
-func names(root *probe.Root, devs []string) ([]string, error) {
+func names(sys fs.FS, devs []string) ([]string, error) {
 	var only []string
 	for _, dev := range devs {
-		name, err := probe.ResolveName(root, dev)
+		name, err := probe.ResolveName(sys, dev)
 		if err != nil {
 			return nil, fail(statusUsage, "quirkcheck scan lists the devices of this machine", "%w", err)
 		}
@@ -244,7 +249,7 @@ func (a *app) journal(ctx context.Context, env enforce.Env, state, command strin
 }
 
 // env is the machine for enforce.
-func (a *app) env(root *probe.Root, sysroot string) (enforce.Env, error) {
+func (a *app) env(sys fs.FS, sysroot string) (enforce.Env, error) {
 	boot, err := enforce.SysAttrs(cmp.Or(sysroot, "/")).Read("proc/sys/kernel/random/boot_id")
 	if err != nil {
 		if sysroot == "" {
@@ -261,7 +266,7 @@ func (a *app) env(root *probe.Root, sysroot string) (enforce.Env, error) {
 		Attrs: attrs, Maps: maps, Lowest: attrs.LowestBelow, BootID: boot, Tool: version(), Now: a.now,
 		Run: fmt.Sprintf("%d-%d", a.now().Unix(), os.Getpid()),
 		Identify: func(ctx context.Context, device string) (enforce.Key, error) {
-			inv, err := probe.Read(ctx, root, probe.Options{Only: []string{device}, Workers: 1})
+			inv, err := probe.Read(ctx, sys, probe.Options{Only: []string{device}, Workers: 1})
 			if err != nil {
 				return enforce.Key{}, err
 			}
@@ -274,8 +279,8 @@ func (a *app) env(root *probe.Root, sysroot string) (enforce.Env, error) {
 	}, nil
 }
 
-func (a *app) apply(ctx context.Context, report *enforceReport, r *checker.Report, db *quirks.Set, root *probe.Root, release kernel.Release, o enforceFlags) (status int, err error) {
-	env, err := a.env(root, o.sysroot)
+func (a *app) apply(ctx context.Context, report *enforceReport, r *checker.Report, db *quirks.Set, src source, release kernel.Release, o enforceFlags) (status int, err error) {
+	env, err := a.env(src.sys, o.sysroot)
 	if err != nil {
 		return statusFailed, err
 	}
@@ -549,12 +554,12 @@ set before the last boot went with it. An installed rule stays: see unpersist.`,
 			if format != "table" && format != "json" {
 				return fail(statusUsage, "", "format %q: want table or json", format)
 			}
-			root, err := a.machine(sysroot)
+			src, err := a.open(sysroot, "")
 			if err != nil {
 				return err
 			}
-			defer root.Close()
-			env, err := a.env(root, sysroot)
+			defer src.close()
+			env, err := a.env(src.sys, sysroot)
 			if err != nil {
 				return err
 			}
@@ -576,7 +581,7 @@ set before the last boot went with it. An installed rule stays: see unpersist.`,
 			if !all {
 				only := make([]string, len(devs)) // a device that is gone has only its name
 				for i, d := range devs {
-					if only[i], err = probe.ResolveName(root, d); err != nil {
+					if only[i], err = probe.ResolveName(src.sys, d); err != nil {
 						only[i] = filepath.Base(d)
 					}
 				}

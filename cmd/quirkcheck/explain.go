@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var sysroot string
+	var sysroot, input string
 	var near bool
 	cmd := &cobra.Command{
 		Use:   "explain {DEV | ID [DEV]}",
@@ -65,7 +65,7 @@ and whether the configuration suppresses it there.`,
 			} else if len(args) == 2 {
 				return fail(statusUsage, "quirkcheck db list lists the ids", "no entry %q", args[0])
 			}
-			inv, err := a.read(cmd.Context(), sysroot, db, []string{dev})
+			inv, err := a.read(cmd.Context(), sysroot, input, db, []string{dev})
 			if err != nil {
 				return err
 			}
@@ -90,6 +90,7 @@ and whether the configuration suppresses it there.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
+	inputFlag(cmd, &input)
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database")
 	f.BoolVar(&near, "near", false, "show the entries that nearly match, and on which predicate they fail")
 	completeDevices(cmd)

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/quirkcheck/quirkcheck/checker/store"
@@ -33,6 +36,7 @@ func TestMain(m *testing.M) {
 //	exits N command...        the command ends with exactly this status
 //	machine [-healthy] N DIR  writes the tree of a machine with N SCSI disks, of which sdb is affected
 //	poke FILE TEXT            writes TEXT, with Go escapes, to a file
+//	same DIR CAPTURE args...  a command says the same of the tree and of its capture
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
@@ -47,6 +51,7 @@ func TestScripts(t *testing.T) {
 			"machine": machine,
 			"stacks":  stacks,
 			"poke":    poke,
+			"same":    same,
 		},
 	})
 }
@@ -104,6 +109,27 @@ func poke(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s: %d files", args[0], len(matches))
 	}
 	ts.Check(os.WriteFile(matches[0], []byte(text), 0o644))
+}
+
+// same runs a command on a tree and on its capture and compares all that it
+// says, but for the time and the names of the two.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: same DIR CAPTURE command...")
+	}
+	answer := func(flag, value string) string {
+		var out, talk strings.Builder
+		status := run(context.Background(), append(slices.Clone(args[2:]), flag, ts.MkAbs(value)), strings.NewReader(""), &out, &talk)
+		text := fmt.Sprintf("exit status %d\n%s\n%s", status, out.String(), talk.String())
+		return regexp.MustCompile(`"generated_at": *"[^"]*"`).ReplaceAllString(strings.ReplaceAll(text, ts.MkAbs(value), "MACHINE"), `"generated_at": ""`)
+	}
+	tree, replay := answer("--sysroot", args[0]), answer("--input", args[1])
+	if len(tree) < 30 {
+		ts.Fatalf("said next to nothing: %s", tree)
+	}
+	if tree != replay {
+		ts.Fatalf("of the tree and of its capture:\n%s", cmp.Diff(tree, replay))
+	}
 }
 
 func TestEveryCommandHasHelpAndExamples(t *testing.T) {

@@ -61,7 +61,7 @@ draft is whole.`,
 				if err != nil {
 					return err
 				}
-				inv, err := a.read(cmd.Context(), sysroot, db, []string{fromDevice})
+				inv, err := a.read(cmd.Context(), sysroot, "", db, []string{fromDevice})
 				if err != nil {
 					return err
 				}

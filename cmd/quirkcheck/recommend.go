@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) recommendCommand() *cobra.Command {
-	var sysroot, form string
+	var sysroot, input, form string
 	var include, except []string
 	var pin bool
 	cmd := &cobra.Command{
@@ -81,7 +81,7 @@ comments. Exit status 6 means that nothing could be.`,
 			if err != nil {
 				return err
 			}
-			inv, err := a.read(cmd.Context(), sysroot, db, devs)
+			inv, err := a.read(cmd.Context(), sysroot, input, db, devs)
 			if err != nil {
 				return err
 			}
@@ -108,6 +108,7 @@ comments. Exit status 6 means that nothing could be.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
+	inputFlag(cmd, &input)
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database; an entry of the same id replaces the built-in one")
 	f.StringVar(&form, "emit", "", "write the limits in this `form`: "+kinds())
 	f.StringSliceVar(&include, "include", nil, "act on entries of this `confidence` too: probable, suspected")

@@ -160,7 +160,7 @@ A device without a finding has no known quirk; it is never called safe.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(statusUsage, cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(), a.verifyCommand(),
+	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.captureCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(), a.verifyCommand(),
 		a.decodeCommand(), a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
 	root.InitDefaultCompletionCmd()
 	return root
@@ -302,26 +302,14 @@ func (a *app) database(overlays []string) (*quirks.Set, error) {
 	return db, nil
 }
 
-// machine opens the tree to read: the live one or a copy.
-func (a *app) machine(sysroot string) (*probe.Root, error) {
-	if sysroot == "" {
-		sysroot = "/"
-	}
-	root, err := probe.OpenRoot(sysroot)
-	if err != nil {
-		return nil, fail(statusFailed, "--sysroot takes the folder that holds sys/", "%w", err)
-	}
-	return root, nil
-}
-
 // inventory reads the machine, or the devices named.
-func (a *app) inventory(ctx context.Context, root *probe.Root, db *quirks.Set, devs []string) (*probe.Inventory, error) {
-	only, err := names(root, devs)
+func (a *app) inventory(ctx context.Context, src source, db *quirks.Set, devs []string) (*probe.Inventory, error) {
+	only, err := names(src.sys, devs)
 	if err != nil {
 		return nil, err
 	}
 	step, stop := a.progress()
-	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Related: true, Progress: step})
+	inv, err := probe.Read(ctx, src.sys, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Related: true, Progress: step})
 	stop()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -329,5 +317,6 @@ func (a *app) inventory(ctx context.Context, root *probe.Root, db *quirks.Set, d
 		}
 		return nil, fail(statusFailed, "is sysfs mounted? --sysroot takes the folder that holds sys/", "%w", err)
 	}
+	src.knows(inv)
 	return inv, nil
 }

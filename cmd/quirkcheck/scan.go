@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,6 +21,7 @@ import (
 
 func (a *app) scanCommand() *cobra.Command {
 	var sysroot string
+	var inputs []string
 	cmd := &cobra.Command{
 		Use:   "scan [DEV...]",
 		Short: "Check every block device against the database",
@@ -31,6 +30,10 @@ against the database and says what is set now, what should be set, and why.
 It needs no root and no network, sends no command to a device and changes
 nothing.
 
+With --input it reads what quirkcheck capture wrote on another machine. Several
+captures make a report each: the table under the name of its file, json a list,
+jsonl a line each, with "capture" naming file, host id and label.
+
 DEV is a name (sdb), a /dev path, a by-id link or a partition, which is taken
 as its disk. CURRENT and ADVISED are queue/max_sectors_kb. Exit status 1 means
 that a device is affected at or above --fail-on; quirkcheck explain says why.`,
@@ -38,14 +41,18 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
   quirkcheck scan /dev/disk/by-id/ata-ST380013AS_1ABC
   quirkcheck scan --format json > report.json
   quirkcheck scan --fail-on high -q || echo "look at this machine"
-  quirkcheck scan --sysroot /mnt/copied-tree --overlay ./my-entries`,
+  quirkcheck scan --sysroot /mnt/copied-tree --overlay ./my-entries
+  quirkcheck scan --input web01.json.gz --input web02.json.gz --format jsonl`,
 		RunE: func(cmd *cobra.Command, devs []string) error {
 			c, err := a.config(cmd)
 			if err != nil {
 				return err
 			}
-			if !slices.Contains([]string{"table", "json"}, c.Format) {
-				return fail(statusUsage, "", "format %q: want table or json", c.Format)
+			if !slices.Contains([]string{"table", "json", "jsonl"}, c.Format) {
+				return fail(statusUsage, "", "format %q: want table, json or jsonl", c.Format)
+			}
+			if stdins := slices.DeleteFunc(slices.Clone(inputs), func(s string) bool { return s != "-" }); len(stdins) > 1 {
+				return fail(statusUsage, "", "--input - can be given once")
 			}
 			p, err := a.policy(c)
 			if err != nil {
@@ -55,39 +62,38 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 			if err != nil {
 				return err
 			}
-			inv, err := a.read(cmd.Context(), sysroot, db, devs)
-			var se *statusError
-			failed := errors.As(err, &se) && se.status == statusFailed
-			if err != nil && !(failed && c.Format == "json" && !c.Quiet) {
-				return err
+			if len(inputs) > 1 {
+				return a.scanMany(cmd.Context(), inputs, db, devs, c, p)
 			}
-			if failed { // programs get their JSON all the same, with the reason in it
-				inv = &probe.Inventory{Notes: []probe.Note{{What: "scan", State: probe.Unreadable, Why: err.Error(), Source: sysroot}}}
+			r, failed := a.scanOne(cmd.Context(), sysroot, strings.Join(inputs, ""), db, devs, p)
+			if failed != nil && (r == nil || c.Format == "table" || c.Quiet) {
+				return failed
 			}
-			r := checker.Check(inv, db, p)
-			r.Tool.Version = version()
-			r.GeneratedAt = a.now().UTC().Format(time.RFC3339)
-			if failed {
-				return errors.Join(writeJSON(a.stdout, r), err)
-			}
-			status := statusOf(r, p)
 			if !c.Quiet {
-				if c.Format == "json" {
+				switch c.Format {
+				case "json":
 					err = writeJSON(a.stdout, r)
-				} else {
+				case "jsonl":
+					err = writeLine(a.stdout, r)
+				default:
 					err = a.table(r, c.Show)
 				}
 				if err != nil {
 					return fail(statusFailed, "", "write the report: %w", err)
 				}
 			}
-			return silent(status)
+			if failed != nil {
+				return failed
+			}
+			return silent(statusOf(r, p))
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
+	f.StringArrayVar(&inputs, "input", nil, "read the machine from a capture in `file`, - for standard input; may be repeated: a report for each")
+	cmd.MarkFlagsMutuallyExclusive("input", "sysroot")
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database; an entry of the same id replaces the built-in one")
-	f.String("format", "table", "output `format`: table, json")
+	f.String("format", "table", "output `format`: table, json, jsonl (one line)")
 	f.String("show", "findings", "what the table lists: findings (all but empty loop and ram devices), `all`, or suppressed too")
 	f.String("fail-on", "medium", "exit with 1 from this `severity` on: none, info, low, medium, high, critical")
 	f.Bool("fail-on-unknown", false, "exit with 3 when a device is undecided")
@@ -96,18 +102,122 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 	return cmd
 }
 
-// read opens the tree and makes its inventory.
-func (a *app) read(ctx context.Context, sysroot string, db *quirks.Set, devs []string) (*probe.Inventory, error) {
-	root, err := a.machine(sysroot)
+// read opens a machine and makes its inventory.
+func (a *app) read(ctx context.Context, sysroot, input string, db *quirks.Set, devs []string) (*probe.Inventory, error) {
+	src, err := a.open(sysroot, input)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	inv, err := a.inventory(ctx, root, db, devs)
-	if err == nil && sysroot == "" { // a copied tree does not say its page size
-		inv.Machine["page_size"] = strconv.Itoa(os.Getpagesize())
+	defer src.close()
+	return a.inventory(ctx, src, db, devs)
+}
+
+// scanOne makes the report of a machine. Where the machine could not be read
+// there is an error of statusFailed, and a report that says so for programs.
+func (a *app) scanOne(ctx context.Context, sysroot, input string, db *quirks.Set, devs []string, p checker.Policy) (*checker.Report, error) {
+	inv, err := a.read(ctx, sysroot, input, db, devs)
+	var se *statusError
+	if err != nil && !(errors.As(err, &se) && se.status == statusFailed) {
+		return nil, err
 	}
-	return inv, err
+	if err != nil {
+		inv = &probe.Inventory{Notes: []probe.Note{{What: "scan", State: probe.Unreadable, Why: err.Error(), Source: cmp.Or(sysroot, input)}}}
+	}
+	r := checker.Check(inv, db, p)
+	r.Tool.Version = version()
+	r.GeneratedAt = a.now().UTC().Format(time.RFC3339)
+	return r, err
+}
+
+// captureReport is a report among several.
+type captureReport struct {
+	Capture captureRef `json:"capture"`
+	*checker.Report
+}
+
+// captureRef says which capture a report is of.
+type captureRef struct {
+	Input  string `json:"input"`
+	HostID string `json:"host_id,omitempty"`
+	Label  string `json:"label,omitempty"`
+}
+
+// scanMany reports on captures one by one. One that cannot be read has a
+// report that says so, and the others are not kept waiting.
+func (a *app) scanMany(ctx context.Context, inputs []string, db *quirks.Set, devs []string, c config, p checker.Policy) error {
+	out := &errWriter{w: a.stdout}
+	worst := statusOK
+	for i, input := range inputs {
+		one := captureReport{Capture: captureRef{Input: input}}
+		src, err := a.openCapture(input)
+		var inv *probe.Inventory
+		if err == nil {
+			one.Capture.HostID, one.Capture.Label = src.capture.Host.ID, src.capture.Host.Label
+			inv, err = a.inventory(ctx, src, db, devs)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			worst = worse(worst, a.status(ctx, err))
+			inv = &probe.Inventory{Notes: []probe.Note{{What: "scan", State: probe.Unreadable, Why: err.Error(), Source: input}}}
+		}
+		one.Report = checker.Check(inv, db, p)
+		one.Tool.Version = version()
+		one.GeneratedAt = a.now().UTC().Format(time.RFC3339)
+		if err == nil {
+			worst = worse(worst, statusOf(one.Report, p))
+		}
+		if c.Quiet {
+			continue
+		}
+		switch c.Format {
+		case "json":
+			b, err := json.MarshalIndent(one, "  ", "  ")
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				out.line("[")
+			}
+			out.line("  %s%s", escapeJSON(b), strings.Repeat(",", min(1, len(inputs)-1-i)))
+			if i == len(inputs)-1 {
+				out.line("]")
+			}
+		case "jsonl":
+			out.err = cmp.Or(out.err, writeLine(a.stdout, one))
+		default:
+			if i > 0 {
+				out.line("")
+			}
+			name := clean(input)
+			if l := one.Capture.Label; l != "" {
+				name += " (" + clean(l) + ")"
+			}
+			out.line("%s", name)
+			if err == nil && out.err == nil {
+				out.err = a.table(one.Report, c.Show)
+			} else {
+				out.line("could not be read")
+			}
+		}
+		if out.err != nil {
+			return fail(statusFailed, "", "write the report: %w", out.err)
+		}
+	}
+	return silent(worst)
+}
+
+// statusOrder is which status tells more, where several apply.
+var statusOrder = []int{statusUsage, statusDatabase, statusFailed, statusRefused, statusFindings, statusUndecided, statusNothing}
+
+func worse(a, b int) int {
+	for _, s := range statusOrder {
+		if a == s || b == s {
+			return s
+		}
+	}
+	return max(a, b)
 }
 
 // statusOf is the one place where a report becomes an exit status.
@@ -121,6 +231,16 @@ func statusOf(r *checker.Report, p checker.Policy) int {
 		return statusNothing
 	}
 	return statusOK
+}
+
+// writeLine writes v as JSON on one line.
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(escapeJSON(b), '\n'))
+	return err
 }
 
 // writeJSON writes v indented by two blanks, with every rune a terminal could

@@ -472,12 +472,12 @@ func (a *app) identity(ctx context.Context, t target.Target) (verify.Target, err
 	if err != nil {
 		return out, err
 	}
-	root, err := a.machine("")
+	src, err := a.open("", "")
 	if err != nil {
 		return out, err
 	}
-	defer root.Close()
-	inv, err := probe.Read(ctx, root, probe.Options{Avoid: checker.AvoidFrom(db), Only: []string{t.Disk}, Workers: 1})
+	defer src.close()
+	inv, err := probe.Read(ctx, src.sys, probe.Options{Avoid: checker.AvoidFrom(db), Only: []string{t.Disk}, Workers: 1})
 	if err != nil || len(inv.Devices) == 0 {
 		return out, ctx.Err() // the report goes without
 	}

@@ -34,13 +34,13 @@ const verifyQuirk = "verify"
 // killed had raised, and with --raise raises max_sectors_kb. restore puts it
 // back and gives the lock up.
 func (a *app) verifyJournal(ctx context.Context, t *opened, o verifyFlags) (restore func() error, err error) {
-	root, err := a.machine("")
+	src, err := a.open("", "")
 	if err != nil {
 		return nil, err
 	}
-	env, err := a.env(root, "")
+	env, err := a.env(src.sys, "")
 	if err != nil {
-		root.Close()
+		src.close()
 		return nil, err
 	}
 	s, unlock, recovered, err := a.journal(ctx, env, o.state, "verify")
@@ -48,7 +48,7 @@ func (a *app) verifyJournal(ctx context.Context, t *opened, o verifyFlags) (rest
 		fmt.Fprintln(a.stderr, "recovered:", clean(l))
 	}
 	if err != nil {
-		root.Close()
+		src.close()
 		return nil, err
 	}
 	var release kernel.Release
@@ -76,7 +76,8 @@ func (a *app) verifyJournal(ctx context.Context, t *opened, o verifyFlags) (rest
 	done := func() error {
 		err := putBack("")
 		unlock()
-		return errors.Join(err, root.Close())
+		src.close()
+		return err
 	}
 	if err := putBack("left by a verify that was killed"); err != nil {
 		return nil, errors.Join(fail(statusRefused, "put it right by hand, or with quirkcheck revert", "%w", err), done())

@@ -150,9 +150,7 @@ func (r *redactor) path(name string) string {
 		to = r.byID(base, nil)
 	case dir == "dev/disk/by-path/":
 		to = r.generic(base)
-	case strings.HasPrefix(dir, "dev/disk/by-"):
-		to = r.of(KindName, base)
-	case dir == "dev/mapper/":
+	case strings.HasPrefix(dir, "dev/disk/by-"), dir == "dev/mapper/":
 		to = r.volume(base)
 	case suspicious(base):
 		to = r.generic(base)
@@ -475,6 +473,9 @@ func (r *redactor) property(key, v string, props map[string]string) string {
 			if g := r.qualified(v); g != v {
 				return g
 			}
+			if k.kind == KindName {
+				return r.volume(v)
+			}
 			return r.of(k.kind, v)
 		}
 	}
@@ -500,9 +501,7 @@ func (r *redactor) symlink(name string, props map[string]string) string {
 		return dir + r.of(KindUUID, base)
 	case dir == "mapper/":
 		return dir + r.volume(base)
-	case strings.HasPrefix(dir, "disk/by-"):
-		return dir + r.of(KindName, base)
-	case dir == "md/":
+	case strings.HasPrefix(dir, "disk/by-"), dir == "md/":
 		return dir + r.volume(base)
 	}
 	return r.of(KindName, name)
@@ -621,7 +620,7 @@ func (r *redactor) parameter(p string) string {
 	case strings.HasSuffix(label, "by-id/"):
 		return key + "=" + label + r.byID(rest, nil)
 	case label != "" || strings.HasPrefix(key, "rd.lvm"):
-		return key + "=" + label + r.of(KindName, rest)
+		return key + "=" + label + r.volume(rest)
 	case strings.Contains(key, "host"):
 		return key + "=" + r.of(KindHost, rest)
 	}

@@ -537,7 +537,7 @@ func (r *redactor) volume(name string) string {
 	}
 	g := r.generic(plain) // luks-UUID, or a map called after its disk's WWN
 	usual := true
-	for _, w := range strings.FieldsFunc(strings.ToLower(reUUID.ReplaceAllString(g, "")), func(c rune) bool { return strings.ContainsRune("-_.:", c) }) {
+	for _, w := range strings.FieldsFunc(strings.ToLower(reUUID.ReplaceAllString(g, "")), func(c rune) bool { return strings.ContainsRune("-_.:/ ", c) }) {
 		bare := strings.Trim(w, "0123456789")
 		usual = usual && (bare == "" && len(w) <= 4 || usualNames[bare] || reMpath.MatchString(bare) || r.taken[w] || r.taken[w[1:]])
 	}
