@@ -9,6 +9,7 @@
 //	quirkcheck enforce           lower the limit; --apply, --persist, revert
 //	quirkcheck verify DEV        prove a disk by test, and find the size that breaks it
 //	quirkcheck decode KIND FILE  what a dump of sg_vpd, hdparm or nvme says
+//	quirkcheck capture -o FILE   record what a scan reads, without serial numbers; --input reads it
 //	quirkcheck db lint FILE      check a new entry
 //
 // Exit status, the same in every format:

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) dbNewCommand() *cobra.Command {
-	var fromDevice, fromVerify, reference, sysroot, space, model, firmware, vendor, product, revision, effect, dir string
+	var fromDevice, fromVerify, reference, sysroot, input, space, model, firmware, vendor, product, revision, effect, dir string
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Start an entry: identity filled in, the rest marked",
@@ -61,7 +61,7 @@ draft is whole.`,
 				if err != nil {
 					return err
 				}
-				inv, err := a.read(cmd.Context(), sysroot, "", db, []string{fromDevice})
+				inv, err := a.read(cmd.Context(), sysroot, input, db, []string{fromDevice})
 				if err != nil {
 					return err
 				}
@@ -119,6 +119,7 @@ draft is whole.`,
 	f.StringVar(&fromVerify, "from-verify", "", "take identity and fault from the JSON report `file` of verify")
 	f.StringVar(&reference, "reference", "", "with --from-verify: `URL` where the report can be read")
 	f.StringVar(&sysroot, "sysroot", "", "with --from-device: read the tree in `folder` instead of /")
+	inputFlag(cmd, &input)
 	f.StringVar(&space, "space", "", "identity `space`: ata, scsi, nvme")
 	f.StringVar(&model, "model", "", "ata, nvme: `model`")
 	f.StringVar(&firmware, "firmware", "", "ata, nvme: `firmware` revision")

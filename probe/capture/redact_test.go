@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quirkcheck/quirkcheck/internal/recorded"
 )
 
 // rewrite runs a text twice through f, as a capture goes.
@@ -154,6 +156,32 @@ func TestDesignatorsKeepTheirFormat(t *testing.T) {
 	r.designators(in, map[string]bool{"ST380013AS": true})
 	if diff := cmp.Diff(hex.Dump(want), hex.Dump(in)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestEveryFileHasASort: what the probe reads of the recorded machines is known
+// to byBase, or made of numbers and the kernel's plain words. A file that fails
+// here is read since lately, and redaction would replace all of it.
+func TestEveryFileHasASort(t *testing.T) {
+	sorted, plain := 0, 0
+	for _, name := range recorded.Trees(t) {
+		c, _, err := Take(t.Context(), recorded.FS(t, name), Options{IncludeSerials: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, content := range c.Files {
+			switch {
+			case sortOf(file) != unknown:
+				sorted++
+			case isText(content) && harmless(string(content)):
+				plain++
+			default:
+				t.Errorf("%s: %s holds %.80q: give it a sort", name, file, content)
+			}
+		}
+	}
+	if sorted < 300 || plain < 1000 {
+		t.Errorf("%d files of a known sort, %d plain ones", sorted, plain)
 	}
 }
 
