@@ -20,6 +20,7 @@ type redactor struct {
 	order   []*secret // as they were met
 	next    map[Kind]int
 	taken   map[string]bool // pseudonyms given
+	present map[string]bool // words of the machine, lower case: none becomes a pseudonym
 	dict    *dictionary     // nil the first time
 	cleared int
 	// collision names two files of one name, which cannot be.
@@ -32,7 +33,7 @@ var usualHosts = []string{"localhost", "debian", "ubuntu", "fedora", "raspberryp
 	"kali", "nixos", "alpine", "gentoo", "pve", "proxmox", "truenas", "unraid", "(none)", "none", "vm", "guest", "rescue", "live", "test", "buildroot", "localdomain", "local", "lan", "amd64", "x86_64"}
 
 func newRedactor(hosts []string) *redactor {
-	r := &redactor{secrets: map[string]*secret{}, next: map[Kind]int{}, taken: map[string]bool{}, paths: map[string]string{}}
+	r := &redactor{secrets: map[string]*secret{}, next: map[Kind]int{}, taken: map[string]bool{}, present: map[string]bool{}, paths: map[string]string{}}
 	for _, h := range hosts {
 		if h == "" || len(h) > 253 {
 			continue
@@ -49,11 +50,61 @@ func newRedactor(hosts []string) *redactor {
 
 // redact returns the capture without its secrets.
 func (r *redactor) redact(c *Capture) *Capture {
+	r.look(c)
 	r.pass(c)
 	r.dict = r.dictionary(identities(c))
 	r.cleared, r.collision = 0, ""
 	clear(r.paths)
 	return r.pass(c)
+}
+
+// look takes down what looks like a name in the machine, so that no pseudonym
+// is by chance what another disk is called.
+func (r *redactor) look(c *Capture) {
+	words := func(text string) {
+		for i := 0; i < len(text); {
+			j := i
+			for j < len(text) && isWord(text[j]) {
+				j++
+			}
+			if j-i >= 8 {
+				w := strings.ToLower(text[i:j])
+				r.present[w] = true
+				if n := len(w); n == 17 || n == 18 || n == 33 || n == 34 { // with a digit or 0x before it
+					r.present[w[1:]], r.present[w[2:]] = true, true
+				}
+			}
+			i = max(j, i+1)
+		}
+	}
+	numbers := func(b []byte) {
+		for i := range b {
+			for _, n := range []int{8, 16} {
+				if i+n <= len(b) && b[i] != 0 {
+					r.present[hex.EncodeToString(b[i:i+n])] = true
+				}
+			}
+		}
+	}
+	for name, b := range c.Files {
+		switch sortOf(name) {
+		case pageDesignators:
+			numbers(b)
+			words(string(b))
+		case pageATA:
+			if len(b) >= ataIdentifyAt+ata.IdentifyBytes {
+				id := swapped(b[ataIdentifyAt : ataIdentifyAt+ata.IdentifyBytes])
+				numbers(id[2*wordWWN : 2*wordWWNEnd])
+				words(string(id[2*wordSerial : 2*wordSerialEnd]))
+			}
+		default:
+			words(string(b))
+		}
+		words(path.Base(name))
+	}
+	for name := range c.Links {
+		words(path.Base(name))
+	}
 }
 
 // identities are the texts that stay as they are.
@@ -535,6 +586,10 @@ func (r *redactor) byID(name string, props map[string]string) string {
 		}
 	}
 	if g := r.generic(rest); g != rest {
+		// What is left may be the serial number still.
+		if at := strings.LastIndexByte(g, '_') + 1; at > 0 && len(g)-at >= 4 && strings.HasSuffix(rest, g[at-1:]) {
+			g = g[:at] + r.of(KindSerial, g[at:])
+		}
 		return prefix + g + tail
 	}
 	// MODEL_SERIAL, and MODEL_SERIAL_1 for the first namespace.
@@ -553,7 +608,7 @@ var (
 		`console|iommu|intel_iommu|amd_iommu|iommu\.[a-z_]+|swiotlb|pci|pcie_aspm|pcie_port_pm|elevator|mitigations|crashkernel|isolcpus|nohz|nohz_full|rcu_nocbs|hugepages|hugepagesz|` +
 		`default_hugepagesz|transparent_hugepage|selinux|apparmor|security|lsm|audit|rootfstype|rootdelay|panic|loglevel|biosdevname|acpi|acpi_[a-z_]+|maxcpus|nr_cpus|mem|memmap|` +
 		`intel_pstate|amd_pstate|cpufreq\.[a-z_]+|clocksource|tsc|nmi_watchdog|watchdog_[a-z]+|consoleblank|fsck\.[a-z]+|earlyprintk|efi|lockdown|numa_balancing|preempt|threadirqs|idle|noresume|max_loop)$`)
-	reParamValue = regexp.MustCompile(`^(?:\d{1,10}[KMGkmg%]?|0x[0-9a-f]{1,8}|on|off|yes|no|true|false|auto|none|force|default|enabled?|disabled?|[yn01])$`)
+	reParamValue = regexp.MustCompile(`^(?:\d{1,10}[KMGkmg%]?|0x[0-9a-f]{1,8}|on|off|yes|no|true|false|auto|none|force|default|enabled?|disabled?|[a-z])$`)
 	reParamLabel = regexp.MustCompile(`^(?:UUID=|PARTUUID=|LABEL=|PARTLABEL=|ID=|/dev/disk/by-[a-z]+/|/dev/mapper/|/dev/|ZFS=|zfs:|nfs:|iscsi:|nbd:|block:|live:)`)
 	reDisk       = regexp.MustCompile(`^/dev/(?:[shv]d[a-z]{1,3}\d{0,3}|xvd[a-z]\d{0,3}|nvme\d+n\d+(?:p\d+)?|md\d+(?:p\d+)?|mmcblk\d+(?:p\d+)?|dm-\d+|ram\d+|loop\d+|nfs)$`)
 	reFlag       = regexp.MustCompile(`^[A-Za-z-][A-Za-z0-9_.-]{0,31}$`)
@@ -586,7 +641,7 @@ func (r *redactor) commandLine(text string) string {
 func (r *redactor) parameter(p string) string {
 	key, v, valued := strings.Cut(p, "=")
 	switch {
-	case !valued && reFlag.MatchString(p):
+	case !valued && (reFlag.MatchString(p) || reParamValue.MatchString(p)):
 		return r.generic(p)
 	case !valued:
 		return r.of(KindOther, p)

@@ -117,6 +117,25 @@ func TestOneSecretHasOnePseudonym(t *testing.T) {
 	}
 }
 
+// TestNoPseudonymIsAnotherDisk: where a machine has a disk that is called as
+// the first pseudonym would be, another one is taken.
+func TestNoPseudonymIsAnotherDisk(t *testing.T) {
+	c := &Capture{Files: map[string]Content{
+		"a/wwid": Content("naa.5000c50012345678\n"), "b/wwid": Content("naa.5000c50000000001\n"),
+		"c/vpd_pg83": Content("\x00\x83\x00\x0c\x01\x03\x00\x08\x50\x00\xc5\x00\x00\x00\x00\x02"),
+		"d/serial":   Content("S64ENX0R123456"), "e/serial": Content("REDACTED000001"),
+	}}
+	out := newRedactor(nil).redact(c)
+	want := map[string]Content{
+		"a/wwid": Content("naa.5000c50000000003\n"), "b/wwid": Content("naa.5000c50000000004\n"),
+		"c/vpd_pg83": Content("\x00\x83\x00\x0c\x01\x03\x00\x08\x50\x00\xc5\x00\x00\x00\x00\x05"),
+		"d/serial":   Content("REDACTED000002"), "e/serial": Content("REDACTED000003"),
+	}
+	if diff := cmp.Diff(want, out.Files); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestDesignatorsKeepTheirFormat(t *testing.T) {
 	page := func(descriptors ...[]byte) []byte {
 		body := []byte{}

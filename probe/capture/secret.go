@@ -163,7 +163,7 @@ func (r *redactor) numbered(kind Kind, name func(n int) string) string {
 	for try := 0; ; try++ {
 		r.next[kind]++
 		p := name(r.next[kind])
-		if !r.taken[p] || try > 2000 {
+		if !r.taken[p] && !r.present[strings.ToLower(p)] || try > 2000 {
 			r.taken[p] = true
 			return p
 		}
