@@ -533,3 +533,38 @@ func (s *slowDevice) Do(ctx context.Context, cmds []Command) []Completion {
 	}
 	return out
 }
+
+// comparing is a device that compares by itself, or only says so.
+type comparing struct {
+	*fakeDevice
+	honest bool
+	asked  int
+}
+
+func (c *comparing) Compare(sector uint64, data []byte) (bool, error) {
+	c.asked++
+	if !c.honest {
+		return true, nil
+	}
+	p := make([]byte, len(data))
+	_, err := c.disk.ReadAt(p, int64(sector)*SectorBytes)
+	return slices.Equal(p, data), err
+}
+
+// TestDeviceCompare: the device's own compare is believed after a canary, and
+// libata's, which finds everything equal, is not.
+func TestDeviceCompare(t *testing.T) {
+	for _, honest := range []bool{true, false} {
+		_, f := disk(24<<20, 1, faultdisk.Fault{Name: "tail", When: longer(faultdisk.Write, 900), Do: faultdisk.Truncate(900 * SectorBytes)})
+		f.command, f.block = 1024, 1024
+		c := &comparing{f, honest, 0}
+		r, err := Run(context.Background(), c, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, PlainOnly: true})
+		if err != nil || r.Verdict != VerdictFaulty || c.asked == 0 {
+			t.Fatalf("%v, %s, asked %d times", err, r.Sentence, c.asked)
+		}
+		notes := strings.Join(r.Notes, "\n")
+		if honest != strings.Contains(notes, "its medium differs") || !honest != strings.Contains(notes, "calls wrong data right") {
+			t.Errorf("honest %v: %s", honest, notes)
+		}
+	}
+}

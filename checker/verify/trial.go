@@ -34,7 +34,8 @@ type run struct {
 	tooLarge map[reachKey]int
 	sent     map[uint32]int  // size of the large writes, by generation
 	faulty   map[uint32]bool // generations of large writes that were found wrong
-	looked   int             // searches of the whole region since the analysis began
+	compared comparison
+	looked   int // searches of the whole region since the analysis began
 }
 
 type reachKey struct {
@@ -505,6 +506,7 @@ func (r *run) writeTrial(ctx context.Context, w *window, size int, su Setup, sta
 	for _, g := range gens {
 		r.faulty[g] = true
 	}
+	r.askDevice(ctx, w, bad, starts[0])
 	// The same small read again: what the medium holds stays.
 	again, err := r.buffer("again", int(to-from), Contiguous)
 	if err != nil {
