@@ -13,28 +13,29 @@ type Class string
 // The classes of faults. What a write leaves behind is named for the medium,
 // what a read returns for the buffer.
 const (
-	ClassLost       Class = "lost"         // the whole write was acknowledged and is not there
-	ClassTruncated  Class = "truncated"    // from some sector on old data stays; reading: the buffer is not filled
-	ClassZeroed     Class = "zeroed"       // from some sector on, or throughout, there are zeros
-	ClassOnes       Class = "ones"         // the same with ones
-	ClassTorn       Class = "torn"         // some parts are new and some old
-	ClassShifted    Class = "shifted"      // from some sector on the data is a few sectors off
-	ClassMisplaced  Class = "misplaced"    // all of the data is somewhere else
-	ClassWrapped    Class = "wrapped"      // the address counter within the command wraps
-	ClassStray      Class = "stray"        // sectors outside the command were overwritten
-	ClassFlipped    Class = "flipped"      // single bits
-	ClassDamaged    Class = "damaged"      // more than single bits, in place
-	ClassForeign    Class = "foreign"      // data that this run never wrote
-	ClassStale      Class = "stale"        // a read returned older data than is on the medium
-	ClassMixed      Class = "mixed"        // several of these at once
-	ClassError      Class = "error"        // reported as an error
-	ClassTimeout    Class = "timeout"      // no answer in time
-	ClassReset      Class = "reset"        // answered after a reset
-	ClassAddress    Class = "address"      // addresses wrap at a power of two
-	ClassUnstable   Class = "unstable"     // the same sectors read differently each time
-	ClassDiffers    Class = "differs"      // a large read and small reads disagree (reading only)
-	ClassSlow       Class = "slow"         // far slower than the others
-	ClassNotCleared Class = "kernel-event" // the kernel complained while all commands succeeded
+	ClassLost      Class = "lost"      // the whole write was acknowledged and is not there
+	ClassTruncated Class = "truncated" // from some sector on old data stays; reading: the buffer is not filled
+	ClassZeroed    Class = "zeroed"    // from some sector on, or throughout, there are zeros
+	ClassOnes      Class = "ones"      // the same with ones
+	ClassTorn      Class = "torn"      // some parts are new and some old
+	ClassShifted   Class = "shifted"   // from some sector on the data is a few sectors off
+	ClassMisplaced Class = "misplaced" // all of the data is somewhere else
+	ClassWrapped   Class = "wrapped"   // the address counter within the command wraps
+	ClassStray     Class = "stray"     // sectors outside the command were overwritten
+	ClassFlipped   Class = "flipped"   // single bits
+	ClassDamaged   Class = "damaged"   // more than single bits, in place
+	ClassForeign   Class = "foreign"   // data that this run never wrote
+	ClassStale     Class = "stale"     // a read returned older data than is on the medium
+	ClassMixed     Class = "mixed"     // several of these at once
+	ClassError     Class = "error"     // reported as an error
+	ClassTimeout   Class = "timeout"   // no answer in time
+	ClassReset     Class = "reset"     // answered after a reset
+	ClassAddress   Class = "address"   // addresses wrap at a power of two
+	ClassPlace     Class = "place"     // only at one end of the target
+	ClassUnstable  Class = "unstable"  // the same sectors read differently each time
+	ClassDiffers   Class = "differs"   // a large read and small reads disagree (reading only)
+	ClassSlow      Class = "slow"      // far slower than the others
+	ClassGone      Class = "gone"      // the device went away, or another answered
 )
 
 // An Example is one sector that is not as it should be.
@@ -144,6 +145,12 @@ func classify(start uint64, size int, generation uint32, bad []badSector, read b
 		d.class = ClassMixed
 	}
 	return d
+}
+
+// strayDamage is that of a write which reached sectors outside it.
+func strayDamage(s stray, n int) damage {
+	return damage{class: ClassStray, outside: n, examples: []Example{{Sector: s.sector, Class: string(s.Class), Found: s.Describe(s.sector, 0),
+		SourceLBA: s.LBA, Generation: s.Generation}}}
 }
 
 func start64(n uint64) int64 { return int64(n) }
@@ -303,8 +310,12 @@ func (d damage) words(op Op) string {
 		return op.String() + "s end in a reset"
 	case ClassDiffers:
 		return "large reads differ from small ones"
-	case ClassNotCleared:
-		return "the kernel reports errors or resets while commands run"
+	case ClassPlace:
+		return op.String() + "s of this size fail in one place"
+	case ClassGone:
+		return "the device goes away on " + op.String() + "s"
+	case ClassSlow:
+		return op.String() + "s take far longer than their size explains"
 	}
 	return "the data is damaged in several ways"
 }

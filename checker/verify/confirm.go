@@ -3,13 +3,27 @@ package verify
 import (
 	"context"
 	"slices"
-
-	"github.com/quirkcheck/quirkcheck/checker/verify/pattern"
+	"time"
 )
 
 // The powers of two at which the addresses of old commands end: 28 bits (ATA-5)
-// and 32 bits (READ(10); ATA-6 has 48).
-var addressEdges = []uint64{1 << 28, 1 << 32}
+// and 32 bits (READ(10); ATA-6 has 48). They count logical blocks, or in a bridge
+// that emulates those, sectors.
+var addressBits = []int{28, 32}
+
+// edges are the sectors of the disk at which addresses may end.
+func (r *run) edges() []uint64 {
+	var out []uint64
+	for _, bits := range addressBits {
+		for _, e := range []uint64{1 << bits, uint64(r.info.LogicalBlock) << bits} {
+			if !slices.Contains(out, e) {
+				out = append(out, e)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
 
 // addresses looks at commands that reach over the edges of addresses: where
 // a bridge cuts the address, data of the sectors behind an edge lands at the
@@ -20,7 +34,8 @@ func (r *run) addresses(ctx context.Context, sizes []int) ([]*fault, error) {
 		return nil, nil
 	}
 	r.phase = "addresses"
-	for _, edge := range addressEdges {
+	for _, edge := range r.edges() {
+		r.reserve()
 		first := edge - r.info.First // of the target
 		w := r.space.of(first, r.small)
 		home := r.space.of(0, r.small)
@@ -73,7 +88,7 @@ func (r *run) addresses(ctx context.Context, sizes []int) ([]*fault, error) {
 			if start < w.Sector || start+uint64(size) > w.End() || r.stopped {
 				continue
 			}
-			f, err := r.placed(ctx, su, size, start, edge)
+			f, err := r.placed(ctx, su, sizes, size, start, edge)
 			if f != nil {
 				out = append(out, f)
 			}
@@ -87,7 +102,7 @@ func (r *run) addresses(ctx context.Context, sizes []int) ([]*fault, error) {
 
 // placed tries one size at one place, and at a random one where it fails there,
 // to tell a fault of the place from one of the size.
-func (r *run) placed(ctx context.Context, su Setup, size int, start, edge uint64) (*fault, error) {
+func (r *run) placed(ctx context.Context, su Setup, sizes []int, size int, start, edge uint64) (*fault, error) {
 	o, err := r.trial(ctx, size, su, dirs{write: r.o.Mode.Writes(), read: true}, start)
 	if err != nil {
 		return nil, err
@@ -95,12 +110,28 @@ func (r *run) placed(ctx context.Context, su Setup, size int, start, edge uint64
 	r.tick(size)
 	for _, op := range []Op{Write, Read} {
 		if res := o.of(op); res != nil {
-			elsewhere, _, err := r.fails(ctx, size, r.repeats(), su, op)
-			if err != nil || elsewhere != nil {
-				return nil, err // the sweep's to find
+			f := &fault{op: op, su: su, result: *res, edge: edge, bad: size, ranges: []Range{{size, size}}, fails: 1, tries: 1}
+			if r.stopped {
+				return f, nil
 			}
-			res.damage.class = ClassAddress
-			return &fault{op: op, su: su, result: *res, edge: edge, bad: size, ranges: []Range{{size, size}}, fails: 1, tries: 1}, nil
+			elsewhere, _, err := r.fails(ctx, size, r.repeats(), su, op)
+			if err != nil {
+				return f, err
+			}
+			if elsewhere != nil { // the size's fault after all, which the sweep missed
+				good := 0
+				for _, s := range sizes {
+					if s < size {
+						good = s
+					}
+				}
+				return r.analyse(ctx, su, op, sizes, good, size, *elsewhere)
+			}
+			f.damage.class = ClassPlace
+			if edge != 0 {
+				f.damage.class = ClassAddress
+			}
+			return f, nil
 		}
 	}
 	return nil, nil
@@ -117,16 +148,20 @@ func (r *run) ends(ctx context.Context, sizes []int) ([]*fault, error) {
 			if uint64(size) > r.info.Sectors || r.space.of(start, size) == nil || r.stopped {
 				continue
 			}
-			f, err := r.placed(ctx, su, size, start, 0)
+			f, err := r.placed(ctx, su, sizes, size, start, 0)
 			if err != nil {
+				if f != nil {
+					out = append(out, f)
+				}
 				return out, err
 			}
 			if f != nil {
-				f.place = "at the start of the target"
-				if start > 0 {
-					f.place = "at the end of the target"
+				if f.damage.class == ClassPlace {
+					f.place = "at the start of the target"
+					if start > 0 {
+						f.place = "at the end of the target"
+					}
 				}
-				f.damage.class = ClassMixed
 				return append(out, f), nil
 			}
 		}
@@ -160,24 +195,25 @@ func (r *run) confirm(ctx context.Context, limit int) (*fault, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	r.report.Confirmed = &Confirmed{Sectors: limit, Path: su.Path}
+	c := &Confirmed{Path: su.Path}
+	r.report.Confirmed = c
 	begin := r.o.Now()
-	c := r.report.Confirmed
-	for c.Commands < r.confirmCommands() || r.o.Now().Sub(begin) < r.o.ConfirmTime {
-		if r.stopped {
+	for batches := 0; c.Commands < r.confirmCommands() || r.o.Now().Sub(begin) < r.o.ConfirmTime; batches++ {
+		if r.stopped || batches >= 50 && c.Commands == 0 { // nothing can be proved here
 			break
 		}
-		f, n, err := r.mixedBatch(ctx, su, limit, step)
-		if err != nil {
-			return f, err
-		}
-		c.Commands += n
+		r.reserve()
+		f, err := r.mixedBatch(ctx, su, limit, step, c)
 		if f != nil {
 			c.Failures++
-			return f, nil
+		}
+		if err != nil || f != nil {
+			return f, err
 		}
 	}
-	c.Bound95 = zeroFailuresBound(c.Commands, 0.95)
+	if c.Commands > 0 {
+		c.Bound95 = zeroFailuresBound(c.Commands, 0.95)
+	}
 	if !r.o.Mode.Writes() {
 		return nil, nil
 	}
@@ -191,32 +227,31 @@ func (r *run) confirm(ctx context.Context, limit int) (*fault, error) {
 
 // mixedBatch sends one batch: several commands at a time, of several sizes and
 // both directions.
-func (r *run) mixedBatch(ctx context.Context, su Setup, limit, step int) (*fault, int, error) {
-	depth := []int{1, 2, 4, 8, 32}[r.rng.IntN(5)]
-	depth = r.depthFor(limit, depth)
-	starts := r.space.places(r.rng, limit, depth, r.align(), 0)
+func (r *run) mixedBatch(ctx context.Context, su Setup, limit, step int, c *Confirmed) (*fault, error) {
+	depth := r.depthFor(limit, []int{1, 2, 4, 8, 32}[r.rng.IntN(5)])
+	starts := r.places(limit, depth, 0)
 	for starts == nil && depth > 1 {
 		depth /= 2
-		starts = r.space.places(r.rng, limit, depth, r.align(), 0)
+		starts = r.places(limit, depth, 0)
 	}
 	if starts == nil {
-		return nil, 1, nil
+		return nil, nil
 	}
 	first, last := slices.Min(starts), slices.Max(starts)
 	w := r.space.of(first, int(last-first)+limit)
 	if w == nil {
-		return nil, 1, nil
+		return nil, nil
 	}
 	writes := r.o.Mode.Writes()
 	if writes {
 		from, to := w.guarded(first, int(last-first)+limit, 0, r.align())
 		if err := r.paint(ctx, w, from, to); err != nil {
-			return nil, 0, r.smallFailed(err)
+			return nil, r.smallFailed(err)
 		}
 	}
 	cmds, err := r.big(Write, limit, su, starts)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	gens := make([]uint32, len(cmds))
 	for i := range cmds {
@@ -228,95 +263,163 @@ func (r *run) mixedBatch(ctx context.Context, su Setup, limit, step int) (*fault
 			size = min(limit, max(step, 8/step*step))
 		}
 		cmds[i].Data = cmds[i].Data[:size*SectorBytes]
-		if writes && r.rng.IntN(2) == 0 && r.generation < pattern.MaxGeneration-1 {
+		if writes && r.rng.IntN(2) == 0 {
 			gens[i] = r.next()
+			r.sent[gens[i]] = size
 			r.session.Fill(cmds[i].Data, cmds[i].Sector, gens[i])
 		} else {
 			cmds[i].Op = Read
 			r.session.Poison(cmds[i].Data)
 		}
 	}
-	out, err := r.send(ctx, cmds)
+	out, sendErr := r.sendLarge(ctx, cmds)
 	if out == nil {
-		return nil, 0, err
+		return nil, sendErr
 	}
-	_, failure, _, err2 := r.failed(ctx, cmds, out, Setup{Path: PathCache}) // the sizes were proved before
-	for i, c := range cmds {
-		if c.Op == Write {
+	_, failure, _, err := r.failed(ctx, cmds, out, su)
+	for i, cmd := range cmds {
+		if cmd.Op == Write {
 			g := gens[i]
-			if out[i].Err != nil || failure != nil {
+			if out[i].Err != nil {
 				g = 0
 			}
-			w.set(c.Sector, c.Sectors(), g)
+			w.set(cmd.Sector, cmd.Sectors(), g)
 		}
 	}
-	if err == nil {
-		err = err2
+	fail := func(i int, res result) *fault {
+		size := cmds[i].Sectors()
+		return &fault{op: cmds[i].Op, su: mixedSetup(su), result: res, fails: 1, tries: 1, bad: size, ranges: []Range{{size, size}}, place: "under mixed load"}
 	}
-	if err != nil {
-		return nil, 0, err
+	if err == nil {
+		err = sendErr
 	}
 	r.tick(limit)
 	if failure != nil {
-		f := &fault{su: mixedSetup(su), result: result{failure: failure, damage: damage{class: classOfFailure(failure)}}, fails: 1, tries: 1, bad: limit, place: "under mixed load"}
+		at := 0
 		for i := range cmds {
-			if out[i].Err != nil {
-				f.op, f.bad = cmds[i].Op, cmds[i].Sectors()
+			if out[i].Err != nil && asFailure(out[i].Err).Kind == failure.Kind {
+				at = i
 			}
 		}
-		f.ranges = []Range{{f.bad, f.bad}}
-		return f, len(cmds), nil
+		return fail(at, result{failure: failure, damage: damage{class: classOfFailure(failure)}}), err
 	}
-	for i, c := range cmds {
-		p, size := c.Data, c.Sectors()
-		a := uint64(r.align())
-		from, to := max(w.Sector, c.Sector/a*a), min(w.End(), (c.Sector+uint64(size)+a-1)/a*a)
-		if c.Op == Write {
-			if p, err = r.buffer("check", int(to-from), Contiguous); err != nil {
-				return nil, 0, err
-			}
-			if err := r.readSmall(ctx, from, to, p); err != nil {
-				return nil, 0, r.smallFailed(err)
-			}
-		} else {
-			from = c.Sector
-		}
-		if !writes {
-			ref, err := r.buffer("check", int(to-c.Sector/a*a), Contiguous)
-			if err != nil {
-				return nil, 0, err
-			}
-			if err := r.readSmall(ctx, max(w.Sector, c.Sector/a*a), to, ref); err != nil {
-				return nil, 0, r.smallFailed(err)
-			}
-			if slices.Equal(ref[:len(p)], p) {
-				continue
-			}
-			// Changed by somebody else, or wrong: a trial by itself tells.
-			o, err := r.trial(ctx, size, su, only(Read))
-			if err != nil || o.read == nil {
-				r.report.Unsettled++
-				if err != nil {
-					return nil, 0, err
-				}
-				continue
-			}
-			return &fault{op: Read, su: mixedSetup(su), result: *o.read, fails: 1, tries: 1, bad: size, ranges: []Range{{size, size}}, place: "under mixed load"}, len(cmds), nil
-		}
-		bad := r.compare(w, p, from, c.Sector)
-		if len(bad) == 0 {
+	if err != nil {
+		return nil, err
+	}
+	for i, cmd := range cmds {
+		if out[i].Err != nil { // not sent
+			c.Unproved++
 			continue
 		}
-		d := classify(c.Sector, size, gens[i], bad, c.Op == Read)
-		d.examples = r.examples(w, bad, c.Sector, at(p, from))
-		if c.Op == Write {
-			for _, b := range bad {
-				w.set(uint64(start64(c.Sector)+b.index), 1, 0)
-			}
+		res, err := r.mixedCheck(ctx, w, cmd, gens[i], su, gens)
+		if err != nil {
+			return nil, err
 		}
-		return &fault{op: c.Op, su: mixedSetup(su), result: result{damage: d, proved: true}, fails: 1, tries: 1, bad: size, ranges: []Range{{size, size}}, place: "under mixed load"}, len(cmds), nil
+		if res != nil {
+			res.proved = out[i].Proof != ""
+			f := fail(i, *res)
+			if res.damage.class == ClassStray || res.written {
+				f.op = Write
+			}
+			return f, nil
+		}
+		if out[i].Proof == "" {
+			c.Unproved++
+			continue
+		}
+		c.Commands++
+		c.Sectors = max(c.Sectors, cmd.Sectors())
 	}
-	return nil, len(cmds), nil
+	return nil, nil
+}
+
+// mixedCheck looks at what one command of a batch did.
+func (r *run) mixedCheck(ctx context.Context, w *window, cmd Command, generation uint32, su Setup, own []uint32) (*result, error) {
+	a := uint64(r.align())
+	from, to := max(w.Sector, cmd.Sector/a*a), min(w.End(), (cmd.Sector+uint64(cmd.Sectors())+a-1)/a*a)
+	if !r.o.Mode.Writes() {
+		ref, err := r.buffer("check", int(to-from), Contiguous)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.readSmall(ctx, from, to, ref); err != nil {
+			return nil, r.smallFailed(err)
+		}
+		if slices.Equal(ref[int(cmd.Sector-from)*SectorBytes:][:len(cmd.Data)], cmd.Data) {
+			return nil, nil
+		}
+		// Changed by somebody else, or wrong: a trial by itself tells.
+		o, err := r.trial(ctx, cmd.Sectors(), su, only(Read))
+		if err != nil || o.read != nil {
+			return o.read, err
+		}
+		r.report.Unsettled++
+		return nil, nil
+	}
+	inCommand := func(sector uint64) bool { return sector >= cmd.Sector && sector < cmd.Sector+uint64(cmd.Sectors()) }
+	p := cmd.Data
+	if cmd.Op == Write {
+		var err error
+		if p, err = r.buffer("check", int(to-from), Contiguous); err != nil {
+			return nil, err
+		}
+		if err := r.readSmall(ctx, from, to, p); err != nil {
+			return nil, r.smallFailed(err)
+		}
+	} else {
+		from = cmd.Sector
+	}
+	bad, spoiled := r.compare(w, p, from, cmd.Sector), 0
+	switch {
+	case len(bad) == 0:
+	case cmd.Op == Write:
+		bad, spoiled = r.unspoiled(w, bad, cmd.Sector, own, inCommand)
+	default:
+		var err error
+		if spoiled, err = r.spoiledMedium(ctx, w, cmd); err != nil {
+			return nil, err
+		}
+		if spoiled > 0 {
+			bad = nil
+		}
+	}
+	if len(bad) == 0 {
+		if spoiled > 0 && len(r.strays) > 0 {
+			s := r.strays[0]
+			r.strays = nil
+			return &result{damage: strayDamage(s, spoiled), written: true}, nil
+		}
+		return nil, nil
+	}
+	read := cmd.Op == Read
+	if read {
+		// Is the medium right? Else a write has damaged it.
+		ok, _, err := r.reread(ctx, w, cmd, bad)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			d := classify(cmd.Sector, cmd.Sectors(), w.at(cmd.Sector, 1)[0], bad, false)
+			d.examples = r.examples(w, bad, cmd.Sector, at(p, from))
+			r.unknown(w, bad, cmd.Sector)
+			return &result{damage: d, written: true}, nil
+		}
+		generation = w.at(cmd.Sector, 1)[0]
+	}
+	d := classify(cmd.Sector, cmd.Sectors(), generation, bad, read)
+	d.examples = r.examples(w, bad, cmd.Sector, at(p, from))
+	if !read {
+		r.faulty[generation] = true
+		r.unknown(w, bad, cmd.Sector)
+	}
+	return &result{damage: d}, nil
+}
+
+// unknown has the sectors painted when they are used next.
+func (r *run) unknown(w *window, bad []badSector, start uint64) {
+	for _, b := range bad {
+		w.set(uint64(start64(start)+b.index), 1, 0)
+	}
 }
 
 func mixedSetup(su Setup) Setup { su.Depth = 32; return su }
@@ -330,9 +433,7 @@ func (r *run) strayFault(strays []stray, known []*fault) *fault {
 		if r.faulty[s.Generation] || size > 0 && slices.ContainsFunc(known, func(f *fault) bool { return f.op == Write && f.bad > 0 && size >= f.bad }) {
 			continue
 		}
-		d := damage{class: ClassStray, outside: len(strays)}
-		d.examples = []Example{{Sector: s.sector, Class: string(s.Class), Found: s.Describe(s.sector, 0), SourceLBA: s.LBA, Generation: s.Generation}}
-		f := &fault{op: Write, su: r.plain(), result: result{damage: d, proved: true}, fails: 1, tries: 1, note: "found when all sectors were read again"}
+		f := &fault{op: Write, su: r.plain(), result: result{damage: strayDamage(s, len(strays)), proved: size > 0}, fails: 1, tries: 1, note: "found when all sectors were read again"}
 		if size > 0 {
 			f.bad, f.ranges = size, []Range{{size, size}}
 		}
@@ -365,7 +466,7 @@ func (r *run) surface(ctx context.Context, size int) (*fault, error) {
 		}
 		row := r.row(su, size)
 		f, err := r.surfacePass(ctx, op, su, size, generation, gens, row)
-		row.finish(r.latency, only(op))
+		row.finish(r, only(op))
 		if f != nil || err != nil {
 			return f, err
 		}
@@ -382,7 +483,7 @@ type batch struct {
 // surfacePass goes over all usable sectors. Filling or checking a batch goes on
 // while the one beside it is on its way.
 func (r *run) surfacePass(ctx context.Context, op Op, su Setup, size int, generation uint32, gens []uint32, row *Row) (*fault, error) {
-	r.latency = nil
+	r.latency, r.proof = [2][]time.Duration{}, unset
 	depth := r.depthFor(size, 4)
 	stride := (size + 4095) / 4096 * 4096
 	var bufs [2][]byte
@@ -451,7 +552,8 @@ func (r *run) surfacePass(ctx context.Context, op Op, su Setup, size int, genera
 func (r *run) surfaceCheck(ctx context.Context, b batch, op Op, su Setup, gens []uint32, row *Row) (*fault, error) {
 	for i, c := range b.cmds {
 		o := b.out[i]
-		r.latency = append(r.latency, o.Latency)
+		r.latency[op] = append(r.latency[op], o.Latency)
+		r.proof = weaker(r.proof, o.Proof)
 		r.report.Commands++
 		if op == Write {
 			r.report.Written += uint64(len(c.Data))

@@ -88,7 +88,7 @@ type Completion struct {
 	Err      error
 }
 
-// Kind sorts failures.
+// Kind sorts failures and events.
 type Kind string
 
 // The kinds of failure.

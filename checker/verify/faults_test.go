@@ -215,7 +215,7 @@ func (k kind) run(t *testing.T, seed int) (*Report, int, *fakeDevice) {
 	}
 	d.SetFaults(k.faults(f, at)...)
 	d.KeepNoLog()
-	o := Options{Mode: ModeDestroy, Level: Quick, Seed: uint64(seed)*7919 + 1, Now: f.clock, RegionSectors: 24 << 20 / SectorBytes}
+	o := Options{Mode: ModeDestroy, Level: Quick, Seed: uint64(seed)*7919 + 1, Now: f.clock, Wait: 1, SelfTest: 1, RegionSectors: 24 << 20 / SectorBytes}
 	if k.opts != nil {
 		k.opts(&o)
 	}

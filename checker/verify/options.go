@@ -99,8 +99,16 @@ type Options struct {
 	// SlowAfter is the latency from which a command counts as an outlier; 0
 	// takes one second.
 	SlowAfter time.Duration
-	// Seed decides the places and the data. It is in the report.
-	Seed uint64
+	// Seed decides the places, and Session the data; both are in the report. A
+	// session must never be used twice on a device: its data of the first run
+	// would pass for that of the second. 0 takes Seed, for tests.
+	Seed, Session uint64
+	// Wait is how long the last re-read of damaged sectors waits; 0 takes a
+	// second.
+	Wait time.Duration
+	// SelfTest is how long the host's memory is tested where reads are
+	// unstable; 0 takes five seconds.
+	SelfTest time.Duration
 	// LargestSectors bounds the sweep; 0 leaves it at what can be sent.
 	LargestSectors int
 	// Target is what the report says of the target; the run adds its size and
@@ -130,12 +138,20 @@ type Progress struct {
 type Record struct {
 	Setup   Setup `json:"setup"`
 	Sectors int   `json:"sectors"`
-	Repeats int   `json:"repeats"`
-	// Clean says that every command of both directions was proved and came
-	// back as it should.
-	Clean bool `json:"clean"`
-	// Skipped sectors of time: how long commands took.
-	Latency Latency `json:"latency"`
+	Write   Count `json:"write"`
+	Read    Count `json:"read"`
+	// Faults are what the size showed, one a direction at most.
+	Faults  []RecordFault `json:"faults,omitempty"`
+	Proof   Proof         `json:"proof"`
+	Latency Latency       `json:"latency"`
+}
+
+// RecordFault is a fault that a run met before it was interrupted.
+type RecordFault struct {
+	Op      string   `json:"op"`
+	Class   Class    `json:"class"`
+	Proved  bool     `json:"proved"`
+	Failure *Failure `json:"failure,omitempty"`
 }
 
 // Latency of the commands of one size.

@@ -24,7 +24,7 @@ func (r *run) readTrial(ctx context.Context, size int, su Setup, starts []uint64
 			return o, err
 		}
 		r.report.Unsettled++
-		if starts = r.space.places(r.rng, size, su.Depth, r.align(), r.misaligned(su)); starts == nil {
+		if starts = r.places(size, su.Depth, r.misaligned(su)); starts == nil {
 			break
 		}
 	}
@@ -59,7 +59,7 @@ func (r *run) readOnce(ctx context.Context, size int, su Setup, starts []uint64)
 	for _, c := range cmds {
 		r.session.Poison(c.Data)
 	}
-	out, err := r.send(ctx, cmds)
+	out, err := r.sendLarge(ctx, cmds)
 	if out == nil {
 		return "", nil, false, err
 	}
@@ -216,52 +216,11 @@ func (r *run) baseline(ctx context.Context) error {
 
 func (r *run) baselineAt(ctx context.Context, size int) (*fault, error) {
 	for range r.baselineCommands() {
-		starts := r.space.places(r.rng, size, 1, r.align(), 0)
-		if starts == nil {
-			return nil, r.stop("the target is too small: no place for %d sectors", size)
+		r.reserve()
+		f, err := r.baselineOnce(ctx, size)
+		if f != nil || err != nil {
+			return f, err
 		}
-		from := starts[0]
-		p, err := r.buffer("small", r.small, Contiguous)
-		if err != nil {
-			return nil, err
-		}
-		p = p[:size*SectorBytes]
-		if !r.o.Mode.Writes() {
-			q, err := r.buffer("again", size, Contiguous)
-			if err != nil {
-				return nil, err
-			}
-			for _, b := range [][]byte{p, q} {
-				r.session.Poison(b)
-				if err := r.smallDo(ctx, Read, from, b); err != nil {
-					return smallFault(err)
-				}
-			}
-			if !bytes.Equal(p, q) {
-				r.report.Unsettled++
-				continue
-			}
-			continue
-		}
-		w := r.space.of(from, size)
-		g := r.next()
-		r.session.Fill(p, from, g)
-		w.set(from, size, 0)
-		if err := r.smallDo(ctx, Write, from, p); err != nil {
-			return smallFault(err)
-		}
-		w.set(from, size, g)
-		r.session.Poison(p)
-		if err := r.smallDo(ctx, Read, from, p); err != nil {
-			return smallFault(err)
-		}
-		if bad := r.compare(w, p, from, from); len(bad) > 0 {
-			d := classify(from, size, g, bad, false)
-			d.examples = r.examples(w, bad, from, at(p, from))
-			w.set(from, size, 0)
-			return &fault{op: Write, result: result{damage: d}}, nil
-		}
-		r.tick(size)
 	}
 	if !r.o.Mode.Writes() {
 		return nil, nil
@@ -278,6 +237,62 @@ func (r *run) baselineAt(ctx context.Context, size int) (*fault, error) {
 		d := damage{class: ClassStray, outside: len(strays)}
 		s := strays[0]
 		d.examples = []Example{{Sector: s.sector, Class: string(s.Class), SourceLBA: s.LBA, Generation: s.Generation, Found: s.Describe(s.sector, 0)}}
+		return &fault{op: Write, result: result{damage: d}}, nil
+	}
+	return nil, nil
+}
+
+// baselineOnce writes and reads, or reads twice, one small command at a random
+// place.
+func (r *run) baselineOnce(ctx context.Context, size int) (*fault, error) {
+	starts := r.places(size, 1, 0)
+	if starts == nil {
+		return nil, r.stop("the target is too small: no place for %d sectors", size)
+	}
+	from := starts[0]
+	p, err := r.buffer("small", r.small, Contiguous)
+	if err != nil {
+		return nil, err
+	}
+	p = p[:size*SectorBytes]
+	if !r.o.Mode.Writes() {
+		q, err := r.buffer("again", size, Contiguous)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range [][]byte{p, q} {
+			r.session.Poison(b)
+			if err := r.smallDo(ctx, Read, from, b); err != nil {
+				return smallFault(err)
+			}
+		}
+		r.tick(2 * size)
+		if bytes.Equal(p, q) {
+			return nil, nil
+		}
+		if r.unequal++; r.info.Shared || r.unequal == 1 { // somebody writes there, or did just before
+			r.report.Unsettled++
+			return nil, nil
+		}
+		return &fault{op: Read, result: result{damage: damage{class: ClassUnstable}}}, nil
+	}
+	w := r.space.of(from, size)
+	g := r.next()
+	r.session.Fill(p, from, g)
+	w.set(from, size, 0)
+	if err := r.smallDo(ctx, Write, from, p); err != nil {
+		return smallFault(err)
+	}
+	w.set(from, size, g)
+	r.session.Poison(p)
+	if err := r.smallDo(ctx, Read, from, p); err != nil {
+		return smallFault(err)
+	}
+	r.tick(2 * size)
+	if bad := r.compare(w, p, from, from); len(bad) > 0 {
+		d := classify(from, size, g, bad, false)
+		d.examples = r.examples(w, bad, from, at(p, from))
+		w.set(from, size, 0)
 		return &fault{op: Write, result: result{damage: d}}, nil
 	}
 	return nil, nil

@@ -44,8 +44,10 @@ type Report struct {
 	Notes                   []string   `json:"notes"`
 	NotTested               []string   `json:"not_tested"`
 	Next                    []string   `json:"next"`
-	Stopped                 string     `json:"stopped"`   // why the run ended before its plan, empty where it did not
-	Unsettled               int        `json:"unsettled"` // places given up since somebody else wrote there
+	Stopped                 string     `json:"stopped"`     // why the run ended before its plan, empty where it did not
+	SelfTested              bool       `json:"self_tested"` // the host's memory was tested
+	HostFaulty              bool       `json:"host_faulty"` // and failed
+	Unsettled               int        `json:"unsettled"`   // places given up since somebody else wrote there
 	Seed                    uint64     `json:"seed"`
 	Sessions                []uint64   `json:"sessions"` // seeds of the data
 	Started                 time.Time  `json:"started"`
@@ -88,9 +90,14 @@ type Row struct {
 	Read       Count   `json:"read"`
 	Bound95    float64 `json:"bound_95"` // failure rate ruled out at 95 % where nothing failed
 	Latency    Latency `json:"latency"`
-	Slow       bool    `json:"slow"`
-	Earlier    bool    `json:"earlier"` // taken from the run that was resumed
-	Note       string  `json:"note"`
+	// Proof is the weakest of the proofs that the size reached the device as
+	// one command; empty where the page cache decides.
+	Proof    Proof         `json:"proof"`
+	WriteP50 time.Duration `json:"write_p50_ns"`
+	ReadP50  time.Duration `json:"read_p50_ns"`
+	Slow     bool          `json:"slow"`
+	Earlier  bool          `json:"earlier"` // taken from the run that was resumed
+	Note     string        `json:"note"`
 }
 
 // Count of commands.
@@ -117,8 +124,17 @@ func (w *Row) count(do dirs, o outcome) {
 	}
 }
 
-func (w *Row) finish(latency []time.Duration, asked dirs) {
-	w.Latency = latencyOf(latency)
+func (w *Row) finish(r *run, asked dirs) {
+	w.Latency = latencyOf(slices.Concat(r.latency[Write], r.latency[Read]))
+	w.WriteP50, w.ReadP50 = latencyOf(r.latency[Write]).P50, latencyOf(r.latency[Read]).P50
+	if r.proof != unset {
+		w.Proof = r.proof
+	}
+	w.bound(asked)
+}
+
+// bound notes the failure rate that is ruled out.
+func (w *Row) bound(asked dirs) {
 	n := w.Read.Tried
 	if asked.write && (!asked.read || w.Write.Tried < n) {
 		n = w.Write.Tried
@@ -136,9 +152,10 @@ func (w *Row) Clean() bool { return w.reached() && w.Write.Failed == 0 && w.Read
 
 // Confirmed is the test of the recommended limit under mixed load.
 type Confirmed struct {
-	Sectors  int     `json:"sectors"`
+	Sectors  int     `json:"sectors"` // the largest that was proved
 	Path     Path    `json:"path"`
-	Commands int     `json:"commands"`
+	Commands int     `json:"commands"` // proved
+	Unproved int     `json:"unproved"` // sent, without a proof of their size
 	Failures int     `json:"failures"`
 	Bound95  float64 `json:"bound_95"`
 }
@@ -364,10 +381,16 @@ func (r *run) conclude(faults []*fault, largest int) {
 		p.Verdict = VerdictClean
 		p.SafeMaxSectors = &reached
 		p.Sentence = fmt.Sprintf("clean up to %d sectors (%s)", reached, kib(reached))
-		if reached >= largest {
-			p.Sentence += ", the largest command that can be sent here"
-		} else {
-			p.Sentence += fmt.Sprintf("; larger ones, to %d, were not reached", largest)
+		limit, why := r.largest(r.plain())
+		switch reach := r.dev.Reach(r.plain().Path, Contiguous); {
+		case reached < limit-r.step(r.plain().Path) && len(r.o.Sizes) == 0 && r.o.Surface == 0:
+			p.Sentence += fmt.Sprintf("; larger ones, to %d, were not reached", limit)
+		case reached+r.step(r.plain().Path) > reach.Sectors:
+			p.Sentence += ", the largest command that can be sent here (" + reach.Why + ")"
+		case limit < reach.Sectors && reached >= limit:
+			p.Sentence += fmt.Sprintf("; larger ones, to %d, were not tried: %s", reach.Sectors, why)
+		default:
+			p.Sentence += fmt.Sprintf("; larger ones, to %d, were not tried", reach.Sectors)
 		}
 		if !r.o.Mode.Writes() {
 			p.Sentence += "; only reads were tested, faults of writes cannot be seen this way"

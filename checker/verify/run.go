@@ -54,13 +54,16 @@ func newRun(dev Device, o Options) *run {
 		key[i] = byte(o.Seed >> (8 * i))
 	}
 	r := &run{dev: dev, o: o, info: info, rng: rand.New(rand.NewChaCha8(key)), small: 128, sent: map[uint32]int{}, faulty: map[uint32]bool{}}
-	r.session = pattern.New(o.Seed)
+	if o.Session == 0 {
+		o.Session = o.Seed
+	}
+	r.session = pattern.New(o.Session)
 	r.smallPath = PathBlock
 	if dev.Reach(PathBlock, Contiguous).Sectors == 0 {
 		r.smallPath = PathCommand
 	}
 	r.space = r.layout()
-	r.report = &Report{SchemaVersion: SchemaVersion, Mode: o.Mode, Level: o.Level, Seed: o.Seed, Sessions: []uint64{o.Seed}, Started: o.Now().UTC(),
+	r.report = &Report{SchemaVersion: SchemaVersion, Mode: o.Mode, Level: o.Level, Seed: o.Seed, Sessions: []uint64{o.Session}, Started: o.Now().UTC(),
 		Target: o.Target,
 		Reach:  []ReachRow{}, Sizes: []*Row{}, Events: []string{}, Notes: []string{}, NotTested: []string{}, Next: []string{}, SmallSectors: r.small}
 	t := &r.report.Target
@@ -125,7 +128,7 @@ func (r *run) layout() *space {
 		}
 	}
 	if r.o.Mode == ModeDestroy {
-		for _, edge := range addressEdges {
+		for _, edge := range r.edges() {
 			if edge > r.info.First {
 				add(edge-r.info.First-min(edgeWindow, edge-r.info.First), edge-r.info.First+edgeWindow)
 			}
@@ -155,22 +158,35 @@ func (r *run) sizes(su Setup) []int {
 }
 
 // Run verifies a device. The report is whole, and says so where it is not,
-// whatever the error; that is the context's. Nothing more is sent after it
-// returned.
+// whatever the error: the context's, or one of this program's own doing. Nothing
+// more is sent after it returned.
 func Run(ctx context.Context, dev Device, o Options) (*Report, error) {
 	r := newRun(dev, o)
 	r.planned = r.plan().Bytes()
 	faults, err := r.all(ctx)
-	if err != nil && !errors.Is(err, errStop) && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+		r.report.Stopped = "interrupted"
+		err = ctx.Err()
+	case errors.Is(err, errStop):
+		err = nil
+	case err != nil:
 		r.report.Stopped = err.Error()
 	}
-	if ctx.Err() != nil {
-		r.report.Stopped = "interrupted"
+	if d := r.died; d != nil && !slices.ContainsFunc(faults, func(f *fault) bool { return f.op == d.op && f.failure != nil && f.bad <= d.bad }) {
+		// The device did not come back, so this is the last that is known.
+		for _, w := range r.report.Sizes {
+			if w.Setup == d.su && w.Sectors < d.bad && w.Clean() {
+				d.good = max(d.good, w.Sectors)
+			}
+		}
+		d.ranges, d.fails, d.tries, d.tested = []Range{{d.bad, d.bad}}, 1, 1, d.bad
+		faults = append(faults, d)
 	}
 	largest, _ := r.largest(r.plain())
 	r.conclude(faults, largest)
 	r.report.ElapsedSeconds = o.now().Sub(r.report.Started).Seconds()
-	return r.report, ctx.Err()
+	return r.report, err
 }
 
 func (o Options) now() time.Time {
@@ -213,11 +229,12 @@ func (r *run) all(ctx context.Context) (faults []*fault, err error) {
 		r.phase = "sweep, " + su.String()
 		found, err := r.sweep(ctx, su, r.sizes(su), r.repeatsOf(su), below)
 		for _, f := range found {
-			f, err2 := r.condition(ctx, f, sizes)
-			faults = append(faults, f)
 			if err == nil {
-				err = err2
+				f, err = r.condition(ctx, f, sizes)
+			} else {
+				f.conditional = true
 			}
+			faults = append(faults, f)
 			if !f.conditional && f.bad > 0 {
 				below[f.op] = f.bad
 			}
@@ -249,10 +266,13 @@ func (r *run) all(ctx context.Context) (faults []*fault, err error) {
 			return faults, err
 		}
 	}
-	limit, _ := r.largest(plain)
-	if len(faults) > 0 {
-		limit = r.safe(faults, limit)
+	limit := 0
+	for _, w := range r.report.Sizes {
+		if w.Setup == plain && w.Clean() {
+			limit = max(limit, w.Sectors)
+		}
 	}
+	limit = r.safe(faults, limit)
 	f, err := r.confirm(ctx, limit)
 	if f != nil {
 		faults = append(faults, f)

@@ -21,7 +21,7 @@ func disk(size int64, seed int, faults ...faultdisk.Fault) (*faultdisk.Disk, *fa
 
 func verifyFake(t *testing.T, f *fakeDevice, o Options) *Report {
 	t.Helper()
-	o.Now = f.clock
+	o.Now, o.Wait, o.SelfTest = f.clock, 1, 1
 	if o.Mode == "" {
 		o.Mode = ModeDestroy
 	}
@@ -72,7 +72,7 @@ func TestHealthyDisks(t *testing.T) {
 // TestRareFaults: below a rate of 0.2 the truth lies in the interval printed, in
 // 19 of 20 runs.
 func TestRareFaults(t *testing.T) {
-	for _, p := range []float64{0.05, 0.1} {
+	for _, p := range []float64{0.005, 0.05, 0.1} {
 		n, right, found := seeds(t), 0, 0
 		for seed := range n {
 			rng := rand.New(rand.NewPCG(uint64(seed), 5))
@@ -250,7 +250,7 @@ func TestNoProofNoVerdict(t *testing.T) {
 	f.info.Usable[0].Sectors = 65536
 	f.info.PhysicalBlock = 1
 	split := &splitting{fakeDevice: f, at: 500}
-	r, err := Run(context.Background(), split, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock})
+	r, err := Run(context.Background(), split, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Wait: 1, SelfTest: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestNoProofNoVerdict(t *testing.T) {
 		t.Errorf("it does not say what was not reached: %s", r.Sentence)
 	}
 	split.at = 4
-	if r, _ = Run(context.Background(), split, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock}); r.Verdict != VerdictInconclusive {
+	if r, _ = Run(context.Background(), split, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Wait: 1, SelfTest: 1}); r.Verdict != VerdictInconclusive {
 		t.Errorf("nothing was proved, and the verdict is %s: %s", r.Verdict, r.Sentence)
 	}
 }
@@ -330,7 +330,7 @@ func TestPageCache(t *testing.T) {
 	var path Path
 	d.SetFaults(faultdisk.Fault{Name: "cache", When: and(longer(faultdisk.Read, 300), func() bool { return path == PathCache }), Do: faultdisk.Flip(100)})
 	spy := &pathSpy{f, &path}
-	r, err := Run(context.Background(), spy, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock})
+	r, err := Run(context.Background(), spy, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Wait: 1, SelfTest: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestMixedLoad(t *testing.T) {
 	sizes := map[int]bool{}
 	spy := &batchSpy{f, sizes}
 	d.SetFaults(faultdisk.Fault{When: and(longer(faultdisk.Read, 1000), func() bool { return len(sizes) > 2 }), Do: faultdisk.Flip(100)})
-	r, err := Run(context.Background(), spy, Options{Mode: ModeDestroy, Level: Default, Now: f.clock})
+	r, err := Run(context.Background(), spy, Options{Mode: ModeDestroy, Level: Default, Now: f.clock, Wait: 1, SelfTest: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +385,7 @@ func TestInterrupt(t *testing.T) {
 			cancel()
 		}
 	}
-	r, err := Run(ctx, f, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock})
+	r, err := Run(ctx, f, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Wait: 1, SelfTest: 1})
 	if !errors.Is(err, context.Canceled) || r.Verdict != VerdictInconclusive {
 		t.Errorf("%v, %s", err, r.Verdict)
 	}
@@ -510,7 +510,7 @@ func TestSlowCommandsAreNoted(t *testing.T) {
 	_, f := disk(16<<20, 1)
 	f.command, f.block = 1024, 1024
 	slow := &slowDevice{f, 0}
-	r, err := Run(context.Background(), slow, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Sizes: []int{512, 1024}})
+	r, err := Run(context.Background(), slow, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Wait: 1, SelfTest: 1, Sizes: []int{512, 1024}})
 	if err != nil || r.Verdict != VerdictClean {
 		t.Fatalf("%v, %s", err, r.Sentence)
 	}
@@ -558,7 +558,7 @@ func TestDeviceCompare(t *testing.T) {
 		_, f := disk(24<<20, 1, faultdisk.Fault{Name: "tail", When: longer(faultdisk.Write, 900), Do: faultdisk.Truncate(900 * SectorBytes)})
 		f.command, f.block = 1024, 1024
 		c := &comparing{f, honest, 0}
-		r, err := Run(context.Background(), c, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, PlainOnly: true})
+		r, err := Run(context.Background(), c, Options{Mode: ModeDestroy, Level: Quick, Now: f.clock, Wait: 1, SelfTest: 1, PlainOnly: true})
 		if err != nil || r.Verdict != VerdictFaulty || c.asked == 0 {
 			t.Fatalf("%v, %s, asked %d times", err, r.Sentence, c.asked)
 		}

@@ -75,9 +75,10 @@ func (w *window) guarded(sector uint64, size, n, align int) (from uint64, to uin
 }
 
 // places returns depth starts for commands of size sectors, a guard apart, in
-// one random window; all at a multiple of align plus off. The ranges do not
-// overlap. nil where no window is large enough.
-func (s *space) places(rng *rand.Rand, size, depth, align, off int) []uint64 {
+// one random window; all at a multiple of align plus off, counted from base
+// sectors before the target's start. The ranges do not overlap. nil where no
+// window is large enough.
+func (s *space) places(rng *rand.Rand, base uint64, size, depth, align, off int) []uint64 {
 	stride := (uint64(size)+uint64(off)+uint64(align)-1)/uint64(align)*uint64(align) + uint64(align)
 	need := stride * uint64(depth)
 	var fit []*window
@@ -99,15 +100,15 @@ func (s *space) places(rng *rand.Rand, size, depth, align, off int) []uint64 {
 		}
 		at -= f.Sectors
 	}
-	first := (w.Sector + uint64(align) - 1) / uint64(align) * uint64(align)
+	first := (w.Sector+base+uint64(align)-1)/uint64(align)*uint64(align) - base
 	if first+need > w.End() {
 		return nil
 	}
 	slots := (w.End()-first-need)/uint64(align) + 1
-	base := first + rng.Uint64N(slots)*uint64(align)
+	start := first + rng.Uint64N(slots)*uint64(align)
 	out := make([]uint64, depth)
 	for i := range out {
-		out[i] = base + uint64(i)*stride + uint64(off)
+		out[i] = start + uint64(i)*stride + uint64(off)
 	}
 	rng.Shuffle(depth, func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out

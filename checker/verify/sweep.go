@@ -69,29 +69,37 @@ func (r *run) depthFor(size, depth int) int {
 	return max(1, min(depth, maxMemory/SectorBytes/stride))
 }
 
-// largest is the largest command for a setup: what can be sent, bounded by the
-// options and by the target's room.
+// largest is the largest command to be tried in a setup, and what bounds it:
+// what can be sent, the options, the target's room, and on a device that others
+// use its present limit.
 func (r *run) largest(su Setup) (int, string) {
 	reach := r.dev.Reach(su.Path, su.Shape)
 	n, why := reach.Sectors, reach.Why
-	if k := (reachKey{su.Path, su.Shape}); r.tooLarge[k] > 0 && r.tooLarge[k] <= n {
-		n, why = r.tooLarge[k]-r.step(su.Path), "larger ones were refused or split"
+	if present := r.dev.Reach(PathBlock, Contiguous).Sectors; r.info.Shared && r.o.LargestSectors == 0 && present > 0 && n > present {
+		n, why = present, "the device is in use, and its present limit is no larger; --largest says otherwise"
 	}
 	if r.o.LargestSectors > 0 && n > r.o.LargestSectors {
-		n, why = r.o.LargestSectors, "as told"
+		n, why = r.o.LargestSectors, "--largest"
 	}
 	if room := int(min(r.space.largest()/4, 1<<30)); n > room {
-		n, why = room, "a quarter of the region"
+		n, why = room, "a quarter of the region used"
 	}
 	return n / r.step(su.Path) * r.step(su.Path), why
 }
 
+// Tries for a size that was not reached, which may be somebody else's doing, and
+// how many such sizes one after the other end a sweep.
+const (
+	reachTries = 3
+	maxMisses  = 3
+)
+
 // sweep tries sizes in ascending order, and looks into each direction that
 // fails. below bounds a direction's sizes (exclusive); 0 leaves it open.
-func (r *run) sweep(ctx context.Context, su Setup, sizes []int, repeats int, below map[Op]int) ([]*fault, error) {
+func (r *run) sweep(ctx context.Context, su Setup, sizes []int, repeats int, below map[Op]int) (faults []*fault, err error) {
 	active := dirs{write: r.o.Mode.Writes(), read: true}
-	var faults []*fault
-	last := map[Op]int{Read: r.small, Write: r.small}
+	last := map[Op]int{}
+	misses := 0
 	for _, size := range sizes {
 		do := active
 		if b := below[Write]; b > 0 && size >= b {
@@ -100,87 +108,172 @@ func (r *run) sweep(ctx context.Context, su Setup, sizes []int, repeats int, bel
 		if b := below[Read]; b > 0 && size >= b {
 			do.read = false
 		}
-		if !do.any() || r.stopped {
+		if !do.any() || r.stopped || misses == maxMisses {
 			break
 		}
-		if limit, _ := r.largest(su); size > limit && limit > 0 {
-			continue // it shrank
-		}
 		row := r.row(su, size)
-		if r.prior(row) {
-			for op := range last {
-				last[op] = size
+		asked := do
+		r.latency, r.proof = [2][]time.Duration{}, unset
+		record := Record{Setup: su, Sectors: size}
+		met := func(op Op, res result) error {
+			record.Faults = append(record.Faults, RecordFault{op.String(), res.damage.class, res.proved, res.failure})
+			if op == Write {
+				active.write, do.write = false, false
+			} else {
+				active.read, do.read = false, false
 			}
+			f, err := r.analyse(ctx, su, op, sizes, last[op], size, res)
+			if f != nil {
+				faults = append(faults, f)
+			}
+			return err
+		}
+		skip, err := r.prior(row, asked, repeats, met)
+		if err != nil {
+			return faults, err
+		}
+		if skip {
+			last[Write], last[Read] = size, size
 			continue
 		}
-		asked, reached := do, true
-		r.latency = nil
-		for i := 0; i < repeats && do.any() && reached && !r.stopped; i++ {
+		latency, proof := r.latency, r.proof
+		tries := 0
+		for i := 0; i < repeats && do.any() && !r.stopped; i++ {
 			with := su
-			with.Depth = r.depthFor(size, su.Depth)
-			if with.Depth < su.Depth && with.Depth == 1 {
-				reached, row.NotReached = false, "no memory for several at a time"
+			if with.Depth = r.depthFor(size, su.Depth); with.Depth < su.Depth && with.Depth == 1 {
+				row.NotReached = "no memory for several at a time"
 				break
 			}
+			r.latency, r.proof = latency, proof
+			asking := do
 			o, err := r.trial(ctx, size, with, do)
+			latency, proof = r.latency, r.proof
 			if err != nil {
 				return faults, err
 			}
-			row.count(do, o)
 			r.tick(size)
-			for _, op := range []Op{Write, Read} {
-				res := o.of(op)
-				if res == nil {
+			if o.notReached != "" {
+				if tries++; tries < reachTries {
+					i--
 					continue
 				}
-				if !res.proved && res.failure == nil {
-					// It damaged data without having been sent whole: no size to name.
-					row.Note = "data was damaged, but nothing proves the size that did it"
+				row.NotReached = o.notReached
+				break
+			}
+			row.count(asking, o)
+			for _, op := range []Op{Write, Read} {
+				if res := o.of(op); res != nil {
+					if !res.proved && res.failure == nil {
+						row.Note = "data was damaged, but nothing proves the size that did it"
+					}
+					if err := met(op, *res); err != nil {
+						return faults, err
+					}
 				}
-				f, err := r.analyse(ctx, su, op, sizes, last[op], size, *res)
+			}
+			// A write that had looked right was found to have reached further.
+			if f, err := r.strayed(ctx, su, sizes); f != nil || err != nil {
 				if f != nil {
 					faults = append(faults, f)
 				}
 				if err != nil {
 					return faults, err
 				}
-				if op == Write {
-					active.write, do.write = false, false
-				} else {
-					active.read, do.read = false, false
-				}
-			}
-			if o.notReached != "" {
-				reached, row.NotReached = false, o.notReached
-				k := reachKey{su.Path, su.Shape}
-				if r.tooLarge == nil {
-					r.tooLarge = map[reachKey]int{}
-				}
-				if t := r.tooLarge[k]; t == 0 || size < t {
-					r.tooLarge[k] = size
-				}
+				active.write, do.write = false, false
 			}
 		}
-		row.finish(r.latency, asked)
-		if row.Latency.Max >= r.slowAfter() && row.Latency.Max > 10*max(row.Latency.P50, time.Millisecond) {
-			row.Slow = true
-			r.report.addNote("%d sectors (%s): the slowest of %d commands took %s, half of them at most %s", size, kib(size), len(r.latency), row.Latency.Max.Round(time.Millisecond), row.Latency.P50.Round(10*time.Microsecond))
-		}
-		if reached {
-			if row.Write.Failed == 0 && asked.write {
-				last[Write] = size
-			}
-			if row.Read.Failed == 0 && asked.read {
-				last[Read] = size
+		r.latency, r.proof = latency, proof
+		row.finish(r, asked)
+		misses++
+		if row.NotReached == "" {
+			misses = 0
+			for _, op := range []Op{Write, Read} {
+				n, was := row.Write, asked.write
+				if op == Read {
+					n, was = row.Read, asked.read
+				}
+				if !was || n.Failed > 0 {
+					continue
+				}
+				if f := r.slow(su, op, size, last[op]); f != nil {
+					faults = append(faults, f)
+					if op == Write {
+						active.write = false
+					} else {
+						active.read = false
+					}
+					continue
+				}
+				last[op] = size
 			}
 		}
 		if r.o.Record != nil {
-			if err := r.o.Record(Record{Setup: su, Sectors: size, Repeats: row.Write.Tried + row.Read.Tried, Clean: row.Clean(), Latency: row.Latency}); err != nil {
+			record.Write, record.Read, record.Latency, record.Proof = row.Write, row.Read, row.Latency, row.Proof
+			if row.NotReached != "" {
+				continue // another run may reach it
+			}
+			if err := r.o.Record(record); err != nil {
 				return faults, r.stop("keep the result of %d sectors: %v", size, err)
 			}
 		}
 	}
 	return faults, nil
+}
+
+// strayed looks into the first write that had looked right and was found to
+// have overwritten other sectors.
+func (r *run) strayed(ctx context.Context, su Setup, sizes []int) (*fault, error) {
+	if len(r.strays) == 0 {
+		return nil, nil
+	}
+	s := r.strays[0]
+	size := r.sent[s.Generation]
+	r.strays = nil
+	if r.lookedStray {
+		return nil, nil // looked into already
+	}
+	r.lookedStray, r.lookAll = true, true
+	defer func() { r.lookAll, r.strays = false, nil }()
+	good := 0
+	for _, g := range sizes {
+		if g < size {
+			good = g
+		}
+	}
+	return r.analyse(ctx, su, Write, sizes, good, size, result{damage: strayDamage(s, 1), proved: true})
+}
+
+// slowFactor is how many times longer than its size explains a command must
+// take to be called slow.
+const slowFactor = 10
+
+// slow makes a fault of a size whose commands, half of them at least, take a
+// second and far more than smaller ones of the same direction do for their
+// size. Single outliers are noted.
+func (r *run) slow(su Setup, op Op, size, good int) *fault {
+	l := latencyOf(r.latency[op])
+	after := r.slowAfter()
+	if l.Max >= after && (l.Max > slowFactor*max(l.P50, time.Millisecond) || l.P50 >= after) {
+		r.row(su, size).Slow = true
+		r.report.addNote("%d sectors (%s): the slowest of %d %ss took %s, half of them at most %s", size, kib(size), len(r.latency[op]), op, l.Max.Round(time.Millisecond), l.P50.Round(10*time.Microsecond))
+	}
+	best := time.Duration(0) // for a sector, the fastest size before
+	for _, w := range r.report.Sizes {
+		if w.Setup == su && w.Sectors < size {
+			m := w.WriteP50
+			if op == Read {
+				m = w.ReadP50
+			}
+			if m > 0 && (best == 0 || m/time.Duration(w.Sectors) < best) {
+				best = max(1, m/time.Duration(w.Sectors))
+			}
+		}
+	}
+	if l.P50 < after || best == 0 || l.P50 < slowFactor*best*time.Duration(size) {
+		return nil
+	}
+	return &fault{op: op, su: su, good: good, bad: size, ranges: []Range{{size, size}}, fails: 1, tries: 1,
+		result: result{damage: damage{class: ClassSlow}, proved: true}, note: fmt.Sprintf("half of them take %s and more; larger ones were not tried", l.P50.Round(time.Millisecond))}
 }
 
 func (r *run) slowAfter() time.Duration {
@@ -190,19 +283,31 @@ func (r *run) slowAfter() time.Duration {
 	return time.Second
 }
 
-// prior takes a clean size from the records of an earlier run.
-func (r *run) prior(row *Row) bool {
+// prior takes a size from the records of an earlier run: a clean one as it
+// stands, a fault to be looked into once more. A size that timed out is not sent
+// again.
+func (r *run) prior(row *Row, asked dirs, repeats int, met func(Op, result) error) (skip bool, err error) {
 	for _, p := range r.o.Prior {
-		if p.Clean && p.Setup == row.Setup && p.Sectors == row.Sectors {
-			row.Earlier, row.Latency = true, p.Latency
-			row.Read.Tried = p.Repeats
-			if r.o.Mode.Writes() {
-				row.Read.Tried, row.Write.Tried = p.Repeats/2, p.Repeats-p.Repeats/2
+		if p.Setup != row.Setup || p.Sectors != row.Sectors {
+			continue
+		}
+		for _, f := range p.Faults {
+			op := Read
+			if f.Op == Write.String() {
+				op = Write
 			}
-			return true
+			if err := met(op, result{damage: damage{class: f.Class}, failure: f.Failure, proved: f.Proved}); err != nil {
+				return false, err
+			}
+		}
+		enough := func(n Count, asked bool) bool { return !asked || n.Tried >= repeats && n.Failed == 0 }
+		if len(p.Faults) == 0 && enough(p.Write, asked.write) && enough(p.Read, asked.read) {
+			row.Earlier, row.Latency, row.Write, row.Read, row.Proof = true, p.Latency, p.Write, p.Read, p.Proof
+			row.bound(asked)
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // fails sends up to n commands of a size and tells whether one failed.
@@ -227,6 +332,9 @@ func (r *run) fails(ctx context.Context, size, n int, su Setup, op Op) (*result,
 // analyse finds the sizes at which a direction fails. good is the largest
 // size tried before, bad the one that failed.
 func (r *run) analyse(ctx context.Context, su Setup, op Op, sizes []int, good, bad int, first result) (*fault, error) {
+	if good >= bad {
+		good = 0
+	}
 	f := &fault{op: op, su: su, result: first, good: good, bad: bad, fails: 1, tries: 1, repeats: r.repeats()}
 	f.ranges = []Range{{bad, bad}}
 	r.looked = 0
@@ -266,7 +374,8 @@ func (r *run) analyse(ctx context.Context, su Setup, op Op, sizes []int, good, b
 	f.tries, f.fails = tries, fails
 	if fails == 0 {
 		f.tries, f.fails = tries+1, 1
-		f.note = fmt.Sprintf("it failed once and not again in %d tries", tries)
+		f.note = fmt.Sprintf("it failed once and not again in %d tries, so nothing is known of smaller sizes; %s passed its tries", tries, kib(f.good))
+		f.good = 0
 		return f, nil
 	}
 	low, _ := rateBounds(fails, tries, 0.95)
@@ -275,25 +384,31 @@ func (r *run) analyse(ctx context.Context, su Setup, op Op, sizes []int, good, b
 	n = min(n, maxRepeats)
 	f.repeats = n
 
+	if f.good == 0 {
+		f.good = r.belowSmallest(bad)
+	}
 	// What passed before may have passed by luck, or before the fault set in.
-	for {
-		res, _, err := r.fails(ctx, f.good, n, su, op)
+	for f.good > 0 {
+		res, sent, err := r.fails(ctx, f.good, n, su, op)
 		if err != nil {
 			return f, err
 		}
-		if res == nil {
+		if res == nil && sent == n {
 			break
+		}
+		if res == nil { // not reached: nothing is known of it
+			res = &result{damage: f.damage}
 		}
 		f.bad = f.good
 		f.damage.merge(res.damage)
 		lower := slices.IndexFunc(sizes, func(s int) bool { return s >= f.good }) - 1
-		if f.good <= r.small {
-			f.good = 0
-			break
-		}
-		f.good = r.small
-		if lower >= 0 {
+		switch {
+		case lower >= 0:
 			f.good = sizes[lower]
+		case f.good > r.small:
+			f.good = r.small
+		default:
+			f.good = 0
 		}
 	}
 	step := r.step(su.Path)
@@ -318,7 +433,20 @@ func (r *run) analyse(ctx context.Context, su Setup, op Op, sizes []int, good, b
 	}
 	f.exact = f.bad-f.good <= step && !capped && f.good > 0 && f.proved
 	f.ranges = []Range{{f.bad, max(f.bad, bad)}}
+	if capped {
+		// So rare that the commands sent do not rule it out below.
+		f.note = fmt.Sprintf("too rare to call any size clean: %s passed %d commands, which a fault of this rate may do by chance", kib(f.good), n)
+		f.good = 0
+	}
 	return f, r.above(ctx, f, sizes, n)
+}
+
+// belowSmallest is a size to begin with where none was tried below bad.
+func (r *run) belowSmallest(bad int) int {
+	if r.small < bad {
+		return r.small
+	}
+	return 0
 }
 
 // above tells a threshold from a set of bad sizes: it tries the sizes above
@@ -341,6 +469,11 @@ func (r *run) above(ctx context.Context, f *fault, sizes []int, n int) error {
 		p *= 2
 	}
 	list = append(list, p, limit)
+	for range 3 {
+		if limit > f.bad+step {
+			list = append(list, (f.bad+1+r.rng.IntN(limit-f.bad))/step*step)
+		}
+	}
 	slices.Sort(list)
 	list = slices.Compact(slices.DeleteFunc(list, func(s int) bool { return s <= f.bad || s > limit || s%step != 0 }))
 	seen := []tried{{f.bad, true}}

@@ -25,22 +25,22 @@ type run struct {
 	small      int  // sectors of the commands that set up and read back
 	smallPath  Path // how they go
 
-	resets   int  // timeouts and resets so far
-	stopped  bool // two of them: no more sizes
-	planned  uint64
-	phase    string
-	report   *Report
-	latency  []time.Duration // of the size under test
-	tooLarge map[reachKey]int
-	sent     map[uint32]int  // size of the large writes, by generation
-	faulty   map[uint32]bool // generations of large writes that were found wrong
-	compared comparison
-	looked   int // searches of the whole region since the analysis began
-}
-
-type reachKey struct {
-	path  Path
-	shape Shape
+	resets      int  // timeouts and resets so far
+	stopped     bool // two of them: no more sizes
+	planned     uint64
+	phase       string
+	report      *Report
+	latency     [2][]time.Duration // of the size under test, by Op
+	proof       Proof              // the weakest of the size under test
+	sent        map[uint32]int     // size of the large writes, by generation
+	faulty      map[uint32]bool    // generations of large writes that were found wrong
+	strays      []stray            // left by large writes that had looked right
+	compared    comparison
+	looked      int    // searches of the whole region since the analysis began
+	lookedStray bool   // one stray was looked into
+	lookAll     bool   // every write is followed by such a search
+	unequal     int    // small reads that disagreed, reading only
+	died        *fault // the device did not come back
 }
 
 // dirs are the directions that a trial tests.
@@ -55,6 +55,7 @@ type result struct {
 	damage  damage
 	failure *Failure // the command did not succeed
 	proved  bool     // the size was reached
+	written bool     // met by a read, and done by a write
 }
 
 // outcome of a trial.
@@ -79,18 +80,28 @@ func (r *run) stop(format string, args ...any) error {
 	return errStop
 }
 
-// next gives out a generation. When they are used up another session begins.
+// next gives out a generation.
 func (r *run) next() uint32 {
-	if r.generation >= pattern.MaxGeneration-1 { // the last is the poison's
-		r.session = pattern.New(r.session.Seed() + 1)
-		r.report.Sessions = append(r.report.Sessions, r.session.Seed())
-		r.space.forget()
-		clear(r.sent)
-		clear(r.faulty)
-		r.generation = 0
-	}
 	r.generation++
 	return r.generation
+}
+
+// reserved is more generations than any one step takes: a piece of the largest
+// command and its guards each, several times over.
+const reserved = 1 << 14
+
+// reserve begins another session where the generations run out. It is called
+// before a step, as what the sectors hold is unknown afterwards.
+func (r *run) reserve() {
+	if r.generation < pattern.MaxGeneration-reserved { // the last is the poison's
+		return
+	}
+	r.session = pattern.New(r.session.Seed() + 1)
+	r.report.Sessions = append(r.report.Sessions, r.session.Seed())
+	r.space.forget()
+	clear(r.sent)
+	clear(r.faulty)
+	r.generation = 0
 }
 
 func (r *run) buffer(role string, sectors int, shape Shape) ([]byte, error) {
@@ -121,12 +132,21 @@ func (r *run) send(ctx context.Context, cmds []Command) ([]Completion, error) {
 	return out, ctx.Err()
 }
 
+// sendLarge is send for the commands under test: what the kernel said before is
+// not theirs.
+func (r *run) sendLarge(ctx context.Context, cmds []Command) ([]Completion, error) {
+	for _, e := range r.dev.Events() {
+		r.report.addEvent(e)
+	}
+	return r.send(ctx, cmds)
+}
+
 // pieces runs f over a range in pieces of small commands, none of which reaches
 // over an address edge, where size is not the question.
 func (r *run) pieces(from, to uint64, f func(sector uint64, n int) error) error {
 	for at := from; at < to; {
 		n := int(min(uint64(r.small), to-at))
-		for _, edge := range addressEdges {
+		for _, edge := range r.edges() {
 			if abs := at + r.info.First; abs < edge && abs+uint64(n) > edge {
 				n = int(edge - abs)
 			}
@@ -168,9 +188,6 @@ func (r *run) paint(ctx context.Context, w *window, from, to uint64) error {
 		return nil
 	}
 	generation := r.next()
-	if r.generation == 1 { // a new session has forgotten the others
-		g = w.at(from, int(to-from))
-	}
 	p, err := r.buffer("small", r.small, Contiguous)
 	if err != nil {
 		return err
@@ -218,24 +235,37 @@ func (r *run) compare(w *window, p []byte, from, start uint64) []badSector {
 	}
 }
 
-// unspoiled leaves out the sectors that an earlier write, known to be wrong, left
-// its data in: that is no news. They are painted when they are used next. Where
-// a write should just have replaced it, it is old data like any other.
-func (r *run) unspoiled(w *window, bad []badSector, start uint64, replaced func(sector uint64) bool) (kept []badSector, spoiled int) {
+// unspoiled leaves out the sectors that an earlier large write left its data in:
+// that is not the doing of the command under test. They are painted when they
+// are used next; where the write had looked right, it is kept for the sweep.
+// Where a write should just have replaced such data, it is old data like any
+// other.
+func (r *run) unspoiled(w *window, bad []badSector, start uint64, own []uint32, replaced func(sector uint64) bool) (kept []badSector, spoiled int) {
 	for _, b := range bad {
-		if b.Class != pattern.Misdirected || !r.faulty[b.Generation] {
+		sector := uint64(start64(start) + b.index)
+		if b.Class != pattern.Misdirected || r.sent[b.Generation] == 0 || slices.Contains(own, b.Generation) {
 			kept = append(kept, b)
 			continue
 		}
-		if replaced(uint64(start64(start) + b.index)) {
+		if replaced(sector) {
 			b.Class = pattern.Stale
 			kept = append(kept, b)
 			continue
 		}
 		spoiled++
-		w.set(uint64(start64(start)+b.index), 1, 0)
+		w.set(sector, 1, 0)
+		r.astray(stray{sector, b.Sector})
 	}
 	return kept, spoiled
+}
+
+// astray keeps the first stray of each write that had looked right.
+func (r *run) astray(s stray) {
+	if r.sent[s.Generation] == 0 || r.faulty[s.Generation] {
+		return
+	}
+	r.faulty[s.Generation] = true
+	r.strays = append(r.strays, s)
 }
 
 // examples shows some of the sectors.
@@ -281,6 +311,11 @@ func guardSectors(size int) int { return min(size, 256) }
 // commands keep to.
 func (r *run) align() int { return max(r.info.PhysicalBlock, r.info.LogicalBlock, 8) }
 
+// places chooses starts for commands at random.
+func (r *run) places(size, depth, off int) []uint64 {
+	return r.space.places(r.rng, r.info.First%uint64(r.align()), size, depth, r.align(), off)
+}
+
 // misaligned is the offset of a trial's starts.
 func (r *run) misaligned(su Setup) int {
 	l := r.info.LogicalBlock
@@ -300,9 +335,10 @@ func (r *run) misaligned(su Setup) int {
 // run.
 func (r *run) trial(ctx context.Context, size int, su Setup, do dirs, at ...uint64) (outcome, error) {
 	var o outcome
+	r.reserve()
 	starts := at
 	if len(at) == 0 {
-		starts = r.space.places(r.rng, size, su.Depth, r.align(), r.misaligned(su))
+		starts = r.places(size, su.Depth, r.misaligned(su))
 	}
 	if starts == nil {
 		o.notReached = fmt.Sprintf("no place for %d commands of %d sectors", su.Depth, size)
@@ -372,51 +408,99 @@ func (r *run) big(op Op, size int, su Setup, starts []uint64) ([]Command, error)
 	return cmds, nil
 }
 
-// failed sorts what went wrong with commands: why they were not sent, or the
-// first failure of the device. Timeouts and resets are counted, and waited
-// for.
+// failed sorts what went wrong with commands: the worst failure of the device, or
+// why they were not sent or not proved. Timeouts and resets are counted, and
+// waited for. The error ends the run.
 func (r *run) failed(ctx context.Context, cmds []Command, out []Completion, su Setup) (notReached string, f *Failure, proved bool, err error) {
 	proved = true
+	op, size := cmds[0].Op, cmds[0].Sectors()
 	for i, c := range out {
-		r.latency = append(r.latency, c.Latency)
-		if c.Proof == "" && c.Err == nil {
-			proved = false
-			if notReached == "" && su.Path != PathCache {
-				notReached = unproved(cmds[i], c)
-			}
+		if c.Err == nil || c.Latency > 0 {
+			r.latency[cmds[i].Op] = append(r.latency[cmds[i].Op], c.Latency)
 		}
 		if c.Err == nil {
+			if r.proof = weaker(r.proof, c.Proof); c.Proof == "" {
+				proved = false
+				if notReached == "" && su.Path != PathCache {
+					notReached = unproved(cmds[i], c)
+				}
+			}
 			continue
 		}
-		e := asFailure(c.Err)
-		if e.Kind == KindNotSent {
-			return e.Detail, nil, false, nil
+		if ctx.Err() != nil && errors.Is(c.Err, ctx.Err()) {
+			return "", nil, false, ctx.Err()
 		}
-		if f == nil || worse(e.Kind, f.Kind) {
-			f = e
+		switch e := asFailure(c.Err); {
+		case e.Kind == KindNotSent:
+			notReached, proved = e.Detail, false
+		case f == nil || worse(e.Kind, f.Kind):
+			f, op, size = e, cmds[i].Op, cmds[i].Sectors()
 		}
 	}
 	for _, e := range r.dev.Events() {
 		r.report.addEvent(e)
-		if f == nil && (e.Kind == KindTimeout || e.Kind == KindReset || e.Kind == KindIOError) {
-			f = &Failure{Kind: e.Kind, Detail: "the kernel's log: " + e.Text}
+		// A command that succeeded although the link was reset: on a disk that
+		// is in use it may have been another's.
+		if f == nil && !r.info.Shared && (e.Kind == KindTimeout || e.Kind == KindReset) {
+			f = &Failure{Kind: e.Kind, Detail: "the kernel's log, while every command succeeded: " + e.Text}
 		}
 	}
 	if f == nil {
 		return notReached, nil, proved, nil
 	}
+	died := func() {
+		r.died = &fault{op: op, su: su, bad: size, result: result{failure: f, damage: damage{class: classOfFailure(f)}, proved: proved}}
+	}
 	switch f.Kind {
+	case KindInternal:
+		return "", f, false, fmt.Errorf("%s of %d sectors: %s", op, size, f.Detail)
 	case KindGone, KindNotOurs:
+		died()
 		return "", f, false, r.stop("%v", f)
 	case KindTimeout, KindReset:
 		r.resets++
 		r.stopped = r.resets >= 2 && !r.o.RetryTimeouts
 		if err := r.dev.Recover(ctx); err != nil {
+			if ctx.Err() != nil {
+				return "", f, false, ctx.Err()
+			}
+			died()
 			return "", f, false, r.stop("after %v: %v", f, err)
 		}
 		r.dev.Events() // of the recovery
+		if err := r.afterReset(ctx); err != nil {
+			died()
+			return "", f, false, err
+		}
 	}
 	return "", f, proved, ctx.Err()
+}
+
+// weaker returns the weaker of two proofs; before the first there is "unset".
+func weaker(a, b Proof) Proof {
+	rank := []Proof{"", ProofStat, ProofTrace, ProofCommand, unset}
+	if slices.Index(rank, b) < slices.Index(rank, a) {
+		return b
+	}
+	return a
+}
+
+// unset stands for no command yet.
+const unset Proof = "unset"
+
+// afterReset makes sure that small commands work again.
+func (r *run) afterReset(ctx context.Context) error {
+	for range 16 {
+		f, err := r.baselineOnce(ctx, r.small)
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			r.report.addNote("after a reset small commands fail too: %s", f.damage.words(f.op))
+			return r.stop("the device did not come back to its senses after a reset")
+		}
+	}
+	return nil
 }
 
 func worse(a, b Kind) bool {
@@ -435,6 +519,8 @@ func unproved(c Command, out Completion) string {
 
 func classOfFailure(f *Failure) Class {
 	switch f.Kind {
+	case KindGone, KindNotOurs:
+		return ClassGone
 	case KindTimeout:
 		return ClassTimeout
 	case KindReset:
@@ -448,20 +534,13 @@ func (r *run) writeTrial(ctx context.Context, w *window, size int, su Setup, sta
 	if err != nil {
 		return "", nil, err
 	}
-	if int(r.generation)+len(cmds)+1 >= pattern.MaxGeneration-1 {
-		r.generation = pattern.MaxGeneration // the next begins a session
-		r.next()
-		if err := r.paint(ctx, w, from, to); err != nil {
-			return "", nil, r.smallFailed(err)
-		}
-	}
 	gens := make([]uint32, len(cmds))
 	for i, c := range cmds {
 		gens[i] = r.next()
 		r.sent[gens[i]] = size
 		r.session.Fill(c.Data, c.Sector, gens[i])
 	}
-	out, sendErr := r.send(ctx, cmds)
+	out, sendErr := r.sendLarge(ctx, cmds)
 	if out == nil {
 		return "", nil, sendErr
 	}
@@ -497,9 +576,21 @@ func (r *run) writeTrial(ctx context.Context, w *window, size int, su Setup, sta
 	if err := r.readSmall(ctx, from, to, p); err != nil {
 		return "", nil, r.smallFailed(err)
 	}
-	bad, _ := r.unspoiled(w, r.compare(w, p, from, starts[0]), starts[0], func(sector uint64) bool {
+	bad, _ := r.unspoiled(w, r.compare(w, p, from, starts[0]), starts[0], gens, func(sector uint64) bool {
 		return slices.ContainsFunc(starts, func(s uint64) bool { return sector >= s && sector < s+uint64(size) })
 	})
+	if len(bad) == 0 && r.lookAll {
+		strays, err := r.checkAll(ctx)
+		if err != nil {
+			return "", nil, err
+		}
+		for _, s := range strays {
+			if slices.Contains(gens, s.Generation) {
+				return "", &result{damage: strayDamage(s, len(strays)), proved: proved && notReached == ""}, nil
+			}
+			r.astray(s)
+		}
+	}
 	if len(bad) == 0 {
 		return notReached, nil, nil
 	}
@@ -507,38 +598,34 @@ func (r *run) writeTrial(ctx context.Context, w *window, size int, su Setup, sta
 		r.faulty[g] = true
 	}
 	r.askDevice(ctx, w, bad, starts[0])
-	// The same small read again: what the medium holds stays.
-	again, err := r.buffer("again", int(to-from), Contiguous)
+	// The same again, small: what the medium holds stays.
+	stable, err := r.again(ctx, from, to, p)
 	if err != nil {
 		return "", nil, err
 	}
-	if err := r.readSmall(ctx, from, to, again); err != nil {
-		return "", nil, r.smallFailed(err)
-	}
 	var d damage
-	if !slices.Equal(p, again) {
-		d = damage{class: ClassUnstable, wrong: len(bad)}
-		d.examples = r.examples(w, bad, starts[0], at(p, from))
-	} else {
-		for i, s := range starts {
-			mine := ofCommand(bad, starts, i, size)
-			if len(mine) == 0 {
-				continue
-			}
-			one := classify(s, size, gens[i], mine, false)
-			if (one.class == ClassLost || one.class == ClassTruncated) && r.looked < maxLooks {
-				r.looked++
-				if err := r.lookFor(ctx, w, &one, s, size, gens[i]); err != nil {
-					return "", nil, err
-				}
-			}
-			one.examples = r.examples(w, mine, s, at(p, from))
-			if d.class == "" {
-				d = one
-			} else {
-				d.merge(one)
+	for i, s := range starts {
+		mine := ofCommand(bad, starts, i, size)
+		if len(mine) == 0 {
+			continue
+		}
+		one := classify(s, size, gens[i], mine, false)
+		one.examples = r.examples(w, mine, s, at(p, from))
+		if stable && (one.class == ClassLost || one.class == ClassTruncated) && r.looked < maxLooks {
+			if err := r.lookFor(ctx, &one, gens[i]); err != nil {
+				return "", nil, err
 			}
 		}
+		r.looked++
+		if d.class == "" {
+			d = one
+		} else {
+			d.merge(one)
+		}
+	}
+	if !stable {
+		d.class = ClassUnstable
+		r.selfTest(ctx)
 	}
 	if err := r.repair(ctx, w, from, to, bad, starts[0]); err != nil {
 		return "", nil, err
@@ -589,21 +676,108 @@ func ofCommand(bad []badSector, starts []uint64, i, size int) []badSector {
 	return out
 }
 
+// again reads a range twice more, from the medium where the device can be told
+// to, and once after a while, and reports whether it stays the same. The wait
+// is for the first fault of an analysis only.
+func (r *run) again(ctx context.Context, from, to uint64, p []byte) (stable bool, err error) {
+	q, err := r.buffer("again", int(to-from), Contiguous)
+	if err != nil {
+		return false, err
+	}
+	if err := r.readSmall(ctx, from, to, q); err != nil {
+		return false, r.smallFailed(err)
+	}
+	if !slices.Equal(p, q) {
+		return false, nil
+	}
+	if r.looked > 0 {
+		return true, nil
+	}
+	if r.dev.Reach(PathCommand, Contiguous).Sectors >= r.small {
+		same := true
+		err := r.pieces(from, to, func(sector uint64, n int) error {
+			part := q[int(sector-from)*SectorBytes:][:n*SectorBytes]
+			r.session.Spoil(part)
+			out, err := r.send(ctx, []Command{{Op: Read, Sector: sector, Data: part, Path: PathCommand, FUA: true}})
+			if err != nil {
+				return err
+			}
+			if out[0].Err == nil { // there are devices without FUA
+				same = same && slices.Equal(part, p[int(sector-from)*SectorBytes:][:n*SectorBytes])
+			}
+			return nil
+		})
+		if err != nil || !same {
+			return false, err
+		}
+	}
+	wait := r.o.Wait
+	if wait == 0 {
+		wait = time.Second
+	}
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-time.After(wait):
+	}
+	if err := r.readSmall(ctx, from, to, q); err != nil {
+		return false, r.smallFailed(err)
+	}
+	return slices.Equal(p, q), nil
+}
+
+// selfTestBytes is how much memory the self-test goes over.
+const selfTestBytes = 64 << 20
+
+// selfTest fills and checks memory of the host for a while, once: reads that
+// come and go may be its own.
+func (r *run) selfTest(ctx context.Context) {
+	if r.report.SelfTested {
+		return
+	}
+	r.report.SelfTested = true
+	limit := r.o.SelfTest
+	if limit == 0 {
+		limit = 5 * time.Second
+	}
+	p := make([]byte, selfTestBytes)
+	gens := make([]uint32, selfTestBytes/SectorBytes)
+	s := pattern.New(r.session.Seed() + 0x5e1f)
+	rounds := uint32(0)
+	for begin := time.Now(); time.Since(begin) < limit && ctx.Err() == nil; {
+		rounds++
+		s.Fill(p, 0, rounds)
+		for i := range gens {
+			gens[i] = rounds
+		}
+		if at := s.Check(p, 0, gens); at >= 0 {
+			r.report.HostFaulty = true
+			r.report.addNote("this host's own memory fails: round %d, offset %d; nothing here is about the disk", rounds, at*SectorBytes)
+			return
+		}
+	}
+	r.report.addNote("reads that come and go: %d rounds over %d MiB of this host's memory found no fault there", rounds, selfTestBytes>>20)
+}
+
 // maxLooks bounds the searches of the whole region in one analysis: the class
 // of a fault does not change.
 const maxLooks = 2
 
 // lookFor searches all known sectors for data of a write that is not where it
-// belongs, and repairs what it overwrote.
-func (r *run) lookFor(ctx context.Context, w *window, d *damage, start uint64, size int, generation uint32) error {
+// belongs.
+func (r *run) lookFor(ctx context.Context, d *damage, generation uint32) error {
 	strays, err := r.checkAll(ctx)
 	if err != nil {
 		return err
 	}
 	moved := map[int64]int{}
 	for _, s := range strays {
-		if s.Generation == generation && s.Class == pattern.Misdirected {
+		switch {
+		case s.Class != pattern.Misdirected:
+		case s.Generation == generation:
 			moved[start64(s.sector)-start64(s.LBA)]++
+		default:
+			r.astray(s)
 		}
 	}
 	if shift, n := most(moved); n > 0 {
@@ -686,9 +860,7 @@ func (r *run) checkPiece(ctx context.Context, w *window, sector uint64, n int, p
 // this helps. Where it does not, the medium is bad and sizes have nothing to
 // do with it.
 func (r *run) repair(ctx context.Context, w *window, from, to uint64, bad []badSector, start uint64) error {
-	for _, b := range bad {
-		w.set(uint64(start64(start)+b.index), 1, 0)
-	}
+	r.unknown(w, bad, start)
 	p, err := r.buffer("again", r.small, Contiguous)
 	if err != nil {
 		return err
@@ -739,7 +911,7 @@ func (r *run) bigReadOnce(ctx context.Context, w *window, size int, su Setup, st
 	for _, c := range cmds {
 		r.session.Poison(c.Data)
 	}
-	out, err := r.send(ctx, cmds)
+	out, err := r.sendLarge(ctx, cmds)
 	if out == nil {
 		return "", nil, 0, err
 	}
@@ -755,8 +927,16 @@ func (r *run) bigReadOnce(ctx context.Context, w *window, size int, su Setup, st
 		if out[i].Err != nil {
 			continue
 		}
-		bad, n := r.unspoiled(w, r.compare(w, c.Data, c.Sector, c.Sector), c.Sector, func(uint64) bool { return false })
-		if spoiled += n; len(bad) == 0 || n > 0 {
+		bad := r.compare(w, c.Data, c.Sector, c.Sector)
+		if len(bad) == 0 {
+			continue
+		}
+		// The medium may be wrong: an earlier write can have left its data here.
+		n, err := r.spoiledMedium(ctx, w, c)
+		if err != nil {
+			return "", nil, 0, err
+		}
+		if spoiled += n; n > 0 {
 			continue
 		}
 		one := classify(starts[i], size, w.at(c.Sector, 1)[0], bad, true)
@@ -768,6 +948,7 @@ func (r *run) bigReadOnce(ctx context.Context, w *window, size int, su Setup, st
 		}
 		if !ok || !same && one.class != ClassFlipped {
 			one.class = ClassUnstable
+			r.selfTest(ctx)
 		}
 		if d.class == "" {
 			d = one
@@ -779,6 +960,22 @@ func (r *run) bigReadOnce(ctx context.Context, w *window, size int, su Setup, st
 		return why, nil, spoiled, nil
 	}
 	return "", &result{damage: d, proved: proved && why == ""}, 0, nil
+}
+
+// spoiledMedium reads the sectors of a command small and counts those that an
+// earlier large write left its data in.
+func (r *run) spoiledMedium(ctx context.Context, w *window, c Command) (int, error) {
+	a := uint64(r.align())
+	from, to := max(w.Sector, c.Sector/a*a), min(w.End(), (c.Sector+uint64(c.Sectors())+a-1)/a*a)
+	p, err := r.buffer("again", int(to-from), Contiguous)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.readSmall(ctx, from, to, p); err != nil {
+		return 0, r.smallFailed(err)
+	}
+	_, n := r.unspoiled(w, r.compare(w, p, from, c.Sector), c.Sector, nil, func(uint64) bool { return false })
+	return n, nil
 }
 
 // reread reads the sectors of a command that came back wrong again: small, which

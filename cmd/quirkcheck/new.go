@@ -51,6 +51,15 @@ draft is whole.`,
 					return fail(statusUsage, "", "%s: %w", fromVerify, err)
 				}
 				sub = fault.sub
+				db, err := a.dbSet(cmd)
+				if err != nil {
+					return err
+				}
+				for _, m := range db.Match(&sub) {
+					if m.Truth == quirks.True {
+						fault.related = append(fault.related, m.Entry.ID)
+					}
+				}
 				if !cmd.Flags().Changed("effect") {
 					effect = fault.effect
 				}

@@ -16,6 +16,7 @@ type verified struct {
 	report    *verify.Report
 	finding   verify.Finding
 	reference string
+	related   []string // entries that match the device already
 }
 
 // verifiedFault takes the first fault of a report, which is the one with the
@@ -98,6 +99,10 @@ func (v *verified) draft(id, effect, what, device, subject, folder string) strin
 		details.WriteString(" Model and firmware were seen through SCSI, which shows the last four characters of the firmware.")
 	}
 	details.WriteString(" What other firmware does is not known.")
+	related := ""
+	if len(v.related) > 0 {
+		related = "related: [" + strings.Join(v.related, ", ") + "]\n"
+	}
 	return fmt.Sprintf(`schema: 0
 id: %s
 title: %q
@@ -109,7 +114,7 @@ match:
     - device: %s
 limits:
   max_sectors: %d
-details: %q
+%sdetails: %q
 references:
   - {type: report, url: %q, note: %q}
 examples:
@@ -121,7 +126,7 @@ examples:
     - subject: {device: %s, max_sectors: %d}
       fails: device.%s
       why: "another name; the test was of this one only"
-`, id, title, effect, severityOf(effect), device, *r.SafeMaxSectors, details.String(), url, "report of quirkcheck verify, seed "+fmt.Sprint(r.Seed),
+`, id, title, effect, severityOf(effect), device, *r.SafeMaxSectors, related, details.String(), url, "report of quirkcheck verify, seed "+fmt.Sprint(r.Seed),
 		subject, aboveLimit(f), "quirkcheck verify, "+r.Started.UTC().Format("2006-01-02"), near, aboveLimit(f), field)
 }
 
