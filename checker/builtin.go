@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/quirkcheck/quirkcheck/internal/kernel"
+	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/quirks"
 )
 
@@ -168,24 +169,18 @@ func bogusOptimal(limit func(string) (uint64, bool), opt uint64) string {
 	return ""
 }
 
-// faultSerials are what firmware writes for a serial number when it has lost
-// the disk's contents; what follows is a code, not a serial number.
-var faultSerials = []string{"BAD_CTX"}
-
 func serialFaultCode(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
 	for _, serial := range []quirks.Text{sub.Device.Serial, sub.SCSI.Serial} {
-		for _, code := range faultSerials {
-			rest, ok := strings.CutPrefix(strings.Trim(serial.S, " \x00"), code)
-			if !serial.Known || !ok || rest != "" && rest[0] != ' ' {
-				continue
-			}
-			f := affected("serial number starts with "+code, "")
-			f.Advice = []string{
-				"the mapping is lost: do not write to it, and run no test on it; recovery of what was there comes first",
-				"a secure erase makes such a drive usable again, empty, and newer firmware keeps it from happening again",
-			}
-			return f, true
+		code := probe.FaultCode(serial.S)
+		if !serial.Known || code == "" {
+			continue
 		}
+		f := affected("serial number starts with "+code, "")
+		f.Advice = []string{
+			"the mapping is lost: do not write to it, and run no test on it; recovery of what was there comes first",
+			"a secure erase makes such a drive usable again, empty, and newer firmware keeps it from happening again",
+		}
+		return f, true
 	}
 	return Finding{}, false
 }

@@ -245,6 +245,23 @@ func (d *Device) SizeBytes() Value[uint64] {
 	return v
 }
 
+// faultCodes are what firmware writes for a serial number when it has lost the
+// disk's contents; what follows is a code, not a serial number.
+var faultCodes = []string{"BAD_CTX"}
+
+// FaultCode returns the fault code that a serial number starts with, "" for
+// none: BAD_CTX of "BAD_CTX 0000013x" (Intel 320). Blanks and NULs around it do
+// not count.
+func FaultCode(serial string) string {
+	for _, code := range faultCodes {
+		rest, ok := strings.CutPrefix(strings.Trim(serial, " \x00"), code)
+		if ok && (rest == "" || rest[0] == ' ') {
+			return code
+		}
+	}
+	return ""
+}
+
 // IdentityPartial reports that an ATA device shows only its cut SCSI strings.
 func (d *Device) IdentityPartial() bool {
 	return d.vendorATA() && !(d.ATAModel.Ok() && d.ATAFirmware.Ok())
