@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -347,5 +348,152 @@ func TestCancelled(t *testing.T) {
 	cancel()
 	if _, _, err := capture.Take(ctx, recorded.FS(t, "xeon_sata_micron"), capture.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// stacked are machines made by hand with one of every stack and of every kind.
+func stacked() map[string]*sysfstree.Small {
+	return map[string]*sysfstree.Small{"stacks": sysfstree.Stacks(), "kinds": sysfstree.Kinds()}
+}
+
+// TestReplayOfStacks: with serial numbers included the report is the same; with
+// none it is but for what names a target or an owner's volume, findings and all.
+func TestReplayOfStacks(t *testing.T) {
+	for name, m := range stacked() {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := m.Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			var first []byte
+			for _, sys := range []fs.FS{m, openRoot(t, dir)} {
+				want := report(t, sys)
+				b, _, _ := take(t, sys, capture.Options{IncludeSerials: true})
+				if got := report(t, readBack(t, b).FS()); got != want {
+					t.Errorf("serials included: (-live +replayed)\n%s", cmp.Diff(want, got))
+				}
+				b, _, _ = take(t, sys, capture.Options{Key: []byte("one key for all")})
+				if got := report(t, readBack(t, b).FS()); unnamed(got) != unnamed(want) {
+					t.Errorf("redacted: (-live +replayed)\n%s", cmp.Diff(unnamed(want), unnamed(got)))
+				} else if findings(t, got) != findings(t, want) {
+					t.Errorf("findings of the redacted capture: (-live +replayed)\n%s", cmp.Diff(findings(t, want), findings(t, got)))
+				}
+				if first == nil {
+					first = b
+				} else if !bytes.Equal(first, b) {
+					t.Errorf("captures in memory and on disk differ:\n%s", cmp.Diff(string(first), string(b)))
+				}
+				b2, _, _ := take(t, readBack(t, b).FS(), capture.Options{IncludeSerials: true})
+				if diff := cmp.Diff(readBack(t, b).Files, readBack(t, b2).Files); diff != "" {
+					t.Errorf("a capture of the capture (-first +second)\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+var reNamed = regexp.MustCompile(`(?m)^( *)"(target|stack)": \{[^{}]*\}|^ *"name": "(?:betelgeuse|name1)"`)
+
+// unnamed is a report without its targets and the names of its maps.
+func unnamed(report string) string { return reNamed.ReplaceAllString(report, `$1"$2": NAMES`) }
+
+// findings are those of a report, as JSON.
+func findings(t *testing.T, report string) string {
+	t.Helper()
+	var r struct{ Findings, Summary json.RawMessage }
+	if err := json.Unmarshal([]byte(report), &r); err != nil || len(r.Findings) < 10 {
+		t.Fatalf("findings %s: %v", r.Findings, err)
+	}
+	return string(r.Findings) + string(r.Summary)
+}
+
+// TestNamesInRedactedKinds: what a redacted capture tells of targets, volumes
+// and cards. Pseudonyms parse as what they stand for, and one target or address
+// has one.
+func TestNamesInRedactedKinds(t *testing.T) {
+	b, _, _ := take(t, sysfstree.Kinds(), capture.Options{})
+	inv, err := probe.Read(t.Context(), readBack(t, b).FS(), probe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, d := range inv.Devices {
+		text := ""
+		if d.Target != nil {
+			text = strings.Join([]string{d.Target.Name, d.Target.Portal, d.Target.HostPort}, " ")
+		}
+		if d.Volume.Ok() {
+			text += "level " + d.Volume.V
+		}
+		if d.MMC != nil {
+			text += d.MMC["name"] + " " + d.MMC["manfid"] + " " + d.MMC["oemid"] + " " + d.MMC["fwrev"]
+		}
+		if d.Serial.Ok() {
+			text += " serial " + d.Serial.V
+		}
+		for _, p := range d.Paths {
+			text += " " + strings.Join([]string{p.Name, p.Controller, p.State, p.Transport, p.ANAState}, " ")
+		}
+		if s, ok := d.Text("md/raid_disks"); ok {
+			text += "disks " + s
+		}
+		got[d.Name] = strings.Join(strings.Fields(text), " ")
+	}
+	want := map[string]string{
+		"sda":       "iqn.2000-01.redacted:target1 [2001:db8::2]:3260",
+		"sdb":       "iqn.2000-01.redacted:target1 198.18.0.3:3260",
+		"sdc":       "0x500a098000000002 0x2100000000000001",
+		"sdd":       "level RAID 1(+0)ADM",
+		"sde":       "level RAID-1(Triple)",
+		"sdf":       "level PSEUDO R4",
+		"sdg":       "level raid1e",
+		"sdh":       "serial BAD_CTX REDA0001",
+		"sdi":       "serial REDACTED0000000002",
+		"mmcblk0":   "DG4016 0x000045 0x0100 0x3630303030353035",
+		"dm-0":      "",
+		"md1":       "disks 5 (4)",
+		"nvme3n1":   "nqn.2000-01.redacted:target2 nvme3c3n1 nvme3 live tcp non-optimized nvme3c4n1 nvme4 live tcp inaccessible",
+		"nvme3c3n1": "nqn.2000-01.redacted:target2 traddr=198.18.0.3,trsvcid=4420,host_traddr=198.18.0.4,host_iface=enp3s0f1,src_addr=198.18.0.4 serial redacted000000000003",
+		"nvme3c4n1": "nqn.2000-01.redacted:target2 traddr=198.18.0.5,trsvcid=4420,host_traddr=198.18.0.4,host_iface=enp3s0f1,src_addr=198.18.0.4 serial redacted000000000003",
+		"nvme5n1":   "nqn.1992-08.com.netapp:sn.00000000000000000000000000000005:redacted0000000005 traddr=nn-0x2001400000000003:pn-0x500a098000000002,host_traddr=nn-0x2000000000000004:pn-0x2100000000000001 serial REDACTED0000004",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestPartsOfReplayedStacks: of any device alone, with what stands above and
+// below it, a capture says what the machine says.
+func TestPartsOfReplayedStacks(t *testing.T) {
+	db, _ := quirks.Builtin()
+	n := 0
+	for name, m := range stacked() {
+		b, _, _ := take(t, m, capture.Options{IncludeSerials: true})
+		replay := readBack(t, b).FS()
+		whole, err := probe.Read(t.Context(), m, probe.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range whole.Devices {
+			of := func(sys fs.FS) string {
+				inv, err := probe.Read(t.Context(), sys, probe.Options{Only: []string{d.Name}, Related: true, Avoid: checker.AvoidFrom(db)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				above, below := checker.Tree(inv, d.Name)
+				out, err := json.MarshalIndent([]any{checker.Check(inv, db, checker.Policy{Now: now}), above, below, len(inv.Peers)}, "", " ")
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += len(inv.Peers)
+				return string(out)
+			}
+			if want, got := of(m), of(replay); got != want {
+				t.Errorf("%s, %s: (-live +replayed)\n%s", name, d.Name, cmp.Diff(want, got))
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d devices above and below", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/probe/ata"
 	"github.com/quirkcheck/quirkcheck/probe/scsi"
 )
@@ -62,6 +63,9 @@ func (r *redactor) redact(c *Capture) *Capture {
 // is by chance what another disk is called.
 func (r *redactor) look(c *Capture) {
 	words := func(text string) {
+		for _, a := range reNetPseudonym.FindAllString(text, -1) {
+			r.present[strings.ToLower(a)] = true
+		}
 		for i := 0; i < len(text); {
 			j := i
 			for j < len(text) && isWord(text[j]) {
@@ -218,14 +222,18 @@ func (r *redactor) path(name string) string {
 type contents int
 
 const (
-	unknown  contents = iota // kept where it is a number or plain words
-	keepText                 // an identity of a kind, or the kernel's words
-	keepData                 // a page without anything of one device
+	unknown   contents = iota // kept where it is a number or plain words
+	plainText                 // the same, of a file known to hold nothing else
+	keepText                  // an identity of a kind, or the kernel's words
+	keepData                  // a page without anything of one device
+	raidLevel
 	serialNumber
 	wwn
 	uuidText
 	hostText
 	targetText
+	networkAddress // with or without its port
+	nvmeAddress
 	volumeName
 	volumeUUID
 	udevRecord
@@ -251,11 +259,15 @@ var byBase = map[string]contents{
 	"wwid": wwn, "eui": wwn, "nguid": wwn, "sas_address": wwn, "port_name": wwn, "node_name": wwn, "fabric_name": wwn, "permanent_port_name": wwn, "port_id": wwn,
 	"enclosure_identifier": wwn, "symbolic_name": hostText, "gid": wwn, "node_guid": wwn, "sys_image_guid": wwn,
 	"uuid": uuidText, "product_uuid": uuidText, "hostid": uuidText, "guid": uuidText, "backing_dev_uuid": uuidText, "cset_uuid": uuidText, "array_state_uuid": uuidText,
-	"address": wwn, "hostname": hostText, "system_hostname": hostText,
+	"address": nvmeAddress, "state": plainText, "transport": plainText, "ana_state": plainText, "hostname": hostText, "system_hostname": hostText,
 	"targetname": targetText, "initiatorname": targetText, "iname": targetText, "subsysnqn": targetText, "hostnqn": targetText, "targetalias": volumeName,
-	"persistent_address": hostText, "ipaddress": hostText, "portal": hostText, "username": hostText, "password": hostText, "username_in": hostText, "password_in": hostText,
+	"persistent_address": networkAddress, "persistent_port": plainText, "ipaddress": networkAddress, "portal": networkAddress, "username": hostText, "password": hostText, "username_in": hostText, "password_in": hostText,
 	"dhchap_secret": hostText, "dhchap_ctrl_secret": hostText, "partname": volumeName, "backing_file": volumeName, "backing_dev_name": volumeName, "backing_dev_cache_label": volumeName,
+	"manfid": keepText, "oemid": keepText, "fwrev": keepText, "hwrev": keepText, // of an MMC card; its name is in sortOf
+	"raid_level": raidLevel, "level": raidLevel, "chunk_size": plainText, "raid_disks": plainText, "partition": plainText,
 }
+
+var reMMCName = regexp.MustCompile(`/mmc\d+:[0-9a-f]{4}/name$`)
 
 var reATAID = regexp.MustCompile(`/ata_device/[^/]+/id$`)
 
@@ -276,6 +288,8 @@ func sortOf(name string) contents {
 		return identifyWords
 	case base == "name" && strings.Contains(name, "/rbd"):
 		return volumeName
+	case base == "name" && reMMCName.MatchString(name):
+		return keepText // the product's
 	}
 	if c, ok := byBase[base]; ok {
 		return c
@@ -305,7 +319,19 @@ func (r *redactor) content(c *Capture, name string) Content {
 		if g := r.trimmed(text, r.qualified); g != text {
 			return Content(g)
 		}
+		if s := strings.ToLower(text); strings.HasPrefix(s, "naa.") || strings.HasPrefix(s, "eui.") {
+			return Content(r.wwid(text))
+		}
 		return Content(r.of(KindTarget, text))
+	case networkAddress:
+		return Content(r.trimmed(text, r.portal))
+	case nvmeAddress:
+		return Content(r.trimmed(text, r.nvmeAddress))
+	case raidLevel:
+		if isLevel(text) {
+			return b
+		}
+		return Content(r.of(KindOther, text))
 	case volumeName:
 		return Content(r.volume(text))
 	case volumeUUID:
@@ -345,6 +371,20 @@ func (r *redactor) content(c *Capture, name string) Content {
 	return Content(r.plain(KindOther, text))
 }
 
+// reLevel are the words that drivers make RAID levels of (hpsa.c, raid_label;
+// smartpqi_init.c, raid_levels; aacraid/aachba.c, container_types), beside
+// those that are harmless anyway.
+var reLevel = regexp.MustCompile(`^(?:(?i:RAID-?)?(?:\d{1,2}(?:[DE]\d?)?)?(?:\+\d)?(?:\((?:1?\+0|ADM|ADG|Triple)\))?(?:-?AD[MG])?|N/A|None|Volume|Mirror|Stripe|Morph|Legacy|V-MIRRORS|PSEUDO|R4|Unknown|Hidden|Absent)$`)
+
+func isLevel(text string) bool {
+	for _, w := range strings.Fields(text) {
+		if !reLevel.MatchString(w) && !harmless(w) {
+			return false
+		}
+	}
+	return len(text) <= 32
+}
+
 func (r *redactor) trimmed(text string, f func(string) string) string {
 	plain := strings.Trim(text, " \t\n\x00")
 	if plain == "" {
@@ -357,6 +397,10 @@ func (r *redactor) trimmed(text string, f func(string) string) string {
 func (r *redactor) qualified(name string) string {
 	lower := strings.ToLower(name)
 	if len(name) > len("nqn.2014-08.") && (strings.HasPrefix(lower, "nqn.") || strings.HasPrefix(lower, "iqn.")) {
+		// A port is the node's name, ",t,0x" and a tag (SPC-5, SCSI name string).
+		if at := strings.Index(lower, ",t,0x"); at > 0 {
+			return r.target(name[:at]) + name[at:]
+		}
 		return r.target(name)
 	}
 	return name
@@ -503,6 +547,14 @@ func (r *redactor) property(key, v string, props map[string]string) string {
 			return g
 		}
 		return r.of(KindSerial, v)
+	case key == "ID_PATH_TAG":
+		if p := props["ID_PATH"]; p != "" && pathTag(p) == v {
+			return pathTag(r.generic(p))
+		}
+		if reTag.MatchString(v) {
+			return r.of(KindOther, v)
+		}
+		return r.generic(v)
 	case strings.HasPrefix(key, "ID_PATH") || key == "ID_SAS_PATH" || key == "ID_FOR_SEAT":
 		return r.generic(v)
 	case key == "DM_NAME" || key == "MD_NAME" || key == "MD_DEVNAME":
@@ -534,6 +586,24 @@ func (r *redactor) property(key, v string, props map[string]string) string {
 		return v
 	}
 	return r.of(KindOther, v)
+}
+
+// reTag finds what generic cannot: an address or a name without its colons.
+var reTag = regexp.MustCompile(`\bip-|iqn_|nqn_`)
+
+// pathTag is ID_PATH_TAG of ID_PATH: letters, digits and hyphens, and single
+// underscores for the rest (systemd, udev-builtin-path_id.c).
+func pathTag(p string) string {
+	var b strings.Builder
+	for i := 0; i < len(p); i++ {
+		switch tag := b.String(); {
+		case isWord(p[i]) || p[i] == '-':
+			b.WriteByte(p[i])
+		case tag != "" && tag[len(tag)-1] != '_':
+			b.WriteByte('_')
+		}
+	}
+	return strings.TrimRight(b.String(), "_")
 }
 
 var reNumber = regexp.MustCompile(`^(?:\d{1,9}|0x[0-9a-f]{1,4}|yes|no)$`)
@@ -695,7 +765,7 @@ func (r *redactor) procVersion(text string) string {
 		return r.dict.replace(text)
 	}
 	user, host := text[at[2]:at[3]], text[at[4]:at[5]]
-	if user != "root" {
+	if user != "root" && !slices.Contains(usualHosts, user) {
 		user = r.of(KindHost, user)
 	}
 	if !slices.Contains(usualHosts, host) {
@@ -799,6 +869,10 @@ func (r *redactor) t10(b []byte, identity map[string]bool) {
 	for i := 0; i < len(b); {
 		if b[i] == ' ' || b[i] == 0 || b[i] == '_' {
 			i++
+			continue
+		}
+		if code := probe.FaultCode(string(b[i:])); code != "" {
+			i += len(code)
 			continue
 		}
 		j := i

@@ -2,12 +2,14 @@ package capture
 
 import (
 	"encoding/hex"
+	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quirkcheck/quirkcheck/internal/recorded"
+	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
 )
 
 // rewrite runs a text twice through f, as a capture goes.
@@ -46,7 +48,12 @@ func TestRedactText(t *testing.T) {
 		{"a file system", udev, "E:ID_FS_TYPE=ext4\nE:ID_FS_UUID=3e6be9de-8139-11d1-9106-a43f08d823a6\nE:ID_FS_UUID_ENC=3e6be9de-8139-11d1-9106-a43f08d823a6\nE:ID_FS_LABEL=payroll\nS:disk/by-label/payroll\nS:disk/by-uuid/3e6be9de-8139-11d1-9106-a43f08d823a6\nE:ID_PART_TABLE_UUID=1b2c3d4e\n",
 			"E:ID_FS_TYPE=ext4\nE:ID_FS_UUID=00000000-0000-4000-8000-000000000001\nE:ID_FS_UUID_ENC=00000000-0000-4000-8000-000000000001\nE:ID_FS_LABEL=name1\nS:disk/by-label/name1\nS:disk/by-uuid/00000000-0000-4000-8000-000000000001\nE:ID_PART_TABLE_UUID=reda0002\n"},
 		{"SAS, FC and iSCSI paths", udev, "E:ID_PATH=pci-0000:03:00.0-sas-0x5000c50012345679-lun-0\nE:ID_PATH_TAG=pci-fc-0x50060e8012345678-lun-1\nS:disk/by-path/ip-10.0.0.7:3260-iscsi-iqn.2004-04.com.acme:disk1-lun-1\n",
-			"E:ID_PATH=pci-0000:03:00.0-sas-0x5000c50000000001-lun-0\nE:ID_PATH_TAG=pci-fc-0x50060e8000000002-lun-1\nS:disk/by-path/ip-redacted-iscsi-iqn.2000-01.redacted:target1\n"},
+			"E:ID_PATH=pci-0000:03:00.0-sas-0x5000c50000000001-lun-0\nE:ID_PATH_TAG=pci-fc-0x50060e8000000002-lun-1\nS:disk/by-path/ip-198.18.0.1:3260-iscsi-iqn.2000-01.redacted:target1-lun-1\n"},
+		{"a tag of a path", udev, "E:ID_PATH=ip-10.0.0.7:3260-iscsi-iqn.2004-04.com.acme:disk1-lun-1\nE:ID_PATH_TAG=ip-10_0_0_7_3260-iscsi-iqn_2004-04_com_acme_disk1-lun-1\n",
+			"E:ID_PATH=ip-198.18.0.1:3260-iscsi-iqn.2000-01.redacted:target1-lun-1\nE:ID_PATH_TAG=ip-198_18_0_1_3260-iscsi-iqn_2000-01_redacted_target1-lun-1\n"},
+		{"a tag alone", udev, "E:ID_PATH_TAG=ip-10_0_0_7_3260-iscsi-iqn_2004-04_com_acme_disk1-lun-1\n", "E:ID_PATH_TAG=" + strings.ToLower(padded(len("ip-10_0_0_7_3260-iscsi-iqn_2004-04_com_acme_disk1-lun-1"), 1)) + "\n"},
+		{"a fault code for a serial number", udev, "S:disk/by-id/ata-INTEL_SSDSA2CW080G3_BAD_CTX_00000150\nE:ID_SERIAL=INTEL_SSDSA2CW080G3_BAD_CTX_00000150\nE:ID_SERIAL_SHORT=BAD_CTX_00000150\n",
+			"S:disk/by-id/ata-INTEL_SSDSA2CW080G3_BAD_CTX_REDA0001\nE:ID_SERIAL=INTEL_SSDSA2CW080G3_BAD_CTX_REDA0001\nE:ID_SERIAL_SHORT=BAD_CTX_REDA0001\n"},
 		{"what nobody knows goes", udev, "E:ACME_OWNER=alice\nE:ACME_N=12\nS:alices-disk\n", "E:ACME_OWNER=r0001\nE:ACME_N=12\nS:name1\n"},
 		{"a map", udev, "E:DM_NAME=mpatha\nE:DM_UUID=mpath-3600508b400105e210000900000490000\nS:mapper/mpatha\nS:disk/by-id/dm-name-mpatha\nS:disk/by-id/dm-uuid-mpath-3600508b400105e210000900000490000\nE:DM_WWN=0x600508b400105e210000900000490000\n",
 			"E:DM_NAME=mpatha\nE:DM_UUID=mpath-3600508b0000000000000000000000001\nS:mapper/mpatha\nS:disk/by-id/dm-name-mpatha\nS:disk/by-id/dm-uuid-mpath-3600508b0000000000000000000000001\nE:DM_WWN=0x600508b0000000000000000000000001\n"},
@@ -64,6 +71,9 @@ func TestRedactText(t *testing.T) {
 			"nqn.2014.08.org.nvmexpress:198719870000000000000001    KINGSTON SKC1000240G                    "},
 		{"a maker's", func(r *redactor) func(string) string { return r.qualified }, "nqn.1994-11.com.samsung:nvme:PM9B1:M.2:Y78WUR5J361972      ", "nqn.1994-11.com.samsung:nvme:PM9B1:M.2:REDACTED000001      "},
 		{"an owner's", func(r *redactor) func(string) string { return r.qualified }, "nqn.2020-01.com.acme:array7", "nqn.2000-01.redacted:target1"},
+		{"an array's", func(r *redactor) func(string) string { return r.qualified }, "nqn.1992-08.com.netapp:sn.d646dc63336511e995cb00a0988fb732:subsystem.payroll", "nqn.1992-08.com.netapp:sn.00000000000000000000000000000001:redacted000000001"},
+		{"a port of an iSCSI node", func(r *redactor) func(string) string { return r.qualified }, "iqn.2004-04.com.acme:disk1,t,0x0001", "iqn.2000-01.redacted:target1,t,0x0001"},
+		{"a name cut short", func(r *redactor) func(string) string { return r.qualified }, "nqn.a:bbbbbbbbbbbb", "nqn.2000-01.redacted:target1"},
 		{"by UUID", func(r *redactor) func(string) string { return r.qualified }, "nqn.2014-08.org.nvmexpress:uuid:3e6be9de-8139-11d1-9106-a43f08d823a6", "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001"},
 		{"a namespace without a name", func(r *redactor) func(string) string { return r.wwid }, "nvme.1987-39343138324631343438353934383044-4b494e4753544f4e20534b433130303032343047-00000001\n",
 			"nvme.1987-30303030303030303030303030303031-4b494e4753544f4e20534b433130303032343047-00000001\n"},
@@ -75,6 +85,63 @@ func TestRedactText(t *testing.T) {
 				t.Errorf("in   %s\n(-want +got)\n%s", c.in, cmp.Diff(c.want, got))
 			}
 		})
+	}
+}
+
+// TestRedactFiles: each file that names a target, a card or a level.
+func TestRedactFiles(t *testing.T) {
+	const scsi = "sys/devices/pci0000:00/0000:00:05.0/host0/target0:1:0/0:1:0:0/"
+	for _, c := range []struct{ name, file, in, want string }{
+		{"an iSCSI target", "s/iscsi_session/session7/targetname", "iqn.2001-04.org.example:lun77\n", "iqn.2000-01.redacted:target1\n"},
+		{"a target by EUI", "s/iscsi_session/session7/targetname", "eui.02004567A425678D\n", "eui.0200450000000001\n"},
+		{"a target by another name", "s/iscsi_session/session7/targetname", "payroll\n", "target1\n"},
+		{"IPv4", "c/persistent_address", "192.0.2.17\n", "198.18.0.1\n"},
+		{"IPv6", "c/persistent_address", "2001:db8::5\n", "2001:db8::1\n"},
+		{"IPv6 in octets, which is no MAC address", "c/persistent_address", "20:01:0d:b8:aa:bb:cc:dd\n", "2001:db8::1\n"},
+		{"a link-local address", "c/persistent_address", "fe80::1%enx525400abcdef\n", "2001:db8::1%name1\n"},
+		{"a pseudonym that is an address here", "c/persistent_address", "198.18.0.1\n", "198.18.0.2\n"},
+		{"a host's name", "c/persistent_address", "store.acme.example\n", "host1\n"},
+		{"every host's own address", "c/persistent_address", "127.0.0.1\n", "127.0.0.1\n"},
+		{"a port", "c/persistent_port", "3260\n", "3260\n"},
+		{"a portal", "c/portal", "[2001:db8::77]:3260\n", "[2001:db8::1]:3260\n"},
+		{"an FC port", "f/port_name", "0x500a09832b1c4d5e\n", "0x500a098000000001\n"},
+		{"NVMe over PCI", "nvme0/address", "0000:01:00.0\n", "0000:01:00.0\n"},
+		{"NVMe over TCP", "nvme0/address", "traddr=192.0.2.17,trsvcid=4420,host_traddr=198.51.100.9,host_iface=enp3s0f1,src_addr=198.51.100.9\n",
+			"traddr=198.18.0.1,trsvcid=4420,host_traddr=198.18.0.2,host_iface=enp3s0f1,src_addr=198.18.0.2\n"},
+		{"NVMe over TCP and IPv6", "nvme0/address", "traddr=fe80::7%storage,trsvcid=4420\n", "traddr=2001:db8::1%name1,trsvcid=4420\n"},
+		{"NVMe over FC", "nvme0/address", "traddr=nn-0x200140e2b3c4d5f6:pn-0x500a09832b1c4d5e,host_traddr=nn-0x20000024ff6a7b8c:pn-0x21000024ff6a7b8c\n",
+			"traddr=nn-0x2001400000000001:pn-0x500a098000000002,host_traddr=nn-0x2000000000000003:pn-0x2100000000000004\n"},
+		{"an NVMe address of keys to come", "nvme0/address", "traddr=192.0.2.17,owner=alice,Zaphod Beeblebrox\n", "traddr=198.18.0.1,owner=r0001,REDACTED000000002\n"},
+		{"a MAC address", "eth0/address", "52:54:00:ab:cd:ef\n", "02:00:00:00:00:01\n"},
+		{"a controller's state", "nvme0/state", "deleting (no IO)\n", "deleting (no IO)\n"},
+		{"a path's", "nvme0c1n1/ana_state", "persistent-loss\n", "persistent-loss\n"},
+		{"no state", "nvme0/state", "S64ENX0R123456\n", "REDACTED000001\n"},
+		{"a serial number", "nvme0/serial", "S64ENX0R123456      \n", "REDACTED000001      \n"},
+		{"a fault code", scsi + "vpd_pg80", "\x00\x80\x00\x14    BAD_CTX 0000013F", "\x00\x80\x00\x14    BAD_CTX REDA0001"},
+		{"a fault code alone", scsi + "vpd_pg80", "\x00\x80\x00\x08 BAD_CTX", "\x00\x80\x00\x08 BAD_CTX"},
+		{"a serial number that starts like one", scsi + "vpd_pg80", "\x00\x80\x00\x0aBAD_CTX150", "\x00\x80\x00\x0aREDACT0001"},
+		{"a fault code in a T10 name", scsi + "vpd_pg83", "\x00\x83\x00\x1f\x02\x01\x00\x1bATA     X1 BAD_CTX 0000013F", "\x00\x83\x00\x1f\x02\x01\x00\x1bATA     01 BAD_CTX REDA0002"},
+		{"an MMC card's name", "mmc_host/mmc0/mmc0:0001/name", "DG4016\n", "DG4016\n"},
+		{"its firmware", "mmc_host/mmc0/mmc0:0001/fwrev", "0x3630303030353035\n", "0x3630303030353035\n"},
+		{"another name", "x/name", "DG4016\n", "RE0001\n"},
+		{"hpsa", scsi + "raid_level", "RAID 1(+0)ADM\n", "RAID 1(+0)ADM\n"},
+		{"hpsa, a disk", scsi + "raid_level", "N/A\n", "N/A\n"},
+		{"smartpqi", scsi + "raid_level", "RAID-1(Triple)\n", "RAID-1(Triple)\n"},
+		{"an older smartpqi", scsi + "raid_level", "RAID-ADG\n", "RAID-ADG\n"},
+		{"aacraid", scsi + "level", "PSEUDO R4\n", "PSEUDO R4\n"},
+		{"mpt3sas", scsi + "raid_devices/0:1:0:0/level", "raid1e\n", "raid1e\n"},
+		{"md", "md0/md/level", "raid10\n", "raid10\n"},
+		{"no level", scsi + "level", "Alice's 1st\n", "REDACTE0001\n"},
+		{"an array that is reshaped", "md0/md/raid_disks", "5 (4)\n", "5 (4)\n"},
+		{"a partition's number", "sda/sda1/partition", "1\n", "1\n"},
+	} {
+		if sortOf(c.file) == unknown && c.file != "x/name" {
+			t.Errorf("%s: %s has no sort", c.name, c.file)
+		}
+		out := newRedactor(nil).redact(&Capture{Files: map[string]Content{c.file: Content(c.in)}})
+		if got := string(out.Files[c.file]); got != c.want {
+			t.Errorf("%s: %q\ngot  %q\nwant %q", c.name, c.in, got, c.want)
+		}
 	}
 }
 
@@ -183,14 +250,20 @@ func TestDesignatorsKeepTheirFormat(t *testing.T) {
 // here is read since lately, and redaction would replace all of it.
 func TestEveryFileHasASort(t *testing.T) {
 	sorted, plain := 0, 0
+	machines := map[string]fs.FS{"stacks": sysfstree.Stacks(), "kinds": sysfstree.Kinds()}
 	for _, name := range recorded.Trees(t) {
-		c, _, err := Take(t.Context(), recorded.FS(t, name), Options{IncludeSerials: true})
+		machines[name] = recorded.FS(t, name)
+	}
+	for name, sys := range machines {
+		c, _, err := Take(t.Context(), sys, Options{IncludeSerials: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for file, content := range c.Files {
-			switch {
-			case sortOf(file) != unknown:
+			switch sort := sortOf(file); {
+			case sort == plainText && !harmless(string(content)), sort == raidLevel && !isLevel(string(content)):
+				t.Errorf("%s: %s holds %.80q, which is no plain word", name, file, content)
+			case sort != unknown:
 				sorted++
 			case isText(content) && harmless(string(content)):
 				plain++
@@ -207,7 +280,7 @@ func TestEveryFileHasASort(t *testing.T) {
 // FuzzRedact: whatever a file holds, redaction neither fails nor changes the
 // length of what has a fixed one, and a second time finds nothing new to say.
 func FuzzRedact(f *testing.F) {
-	for _, name := range []string{"proc/cmdline", "proc/version", "run/udev/data/b8:0", "a/vpd_pg80", "a/vpd_pg83", "a/vpd_pg89", "a/inquiry", "a/ata_device/d/id", "a/wwid", "a/subsysnqn", "a/dm/uuid", "a/dm/name", "a/other"} {
+	for _, name := range []string{"proc/cmdline", "proc/version", "run/udev/data/b8:0", "a/vpd_pg80", "a/vpd_pg83", "a/vpd_pg89", "a/inquiry", "a/ata_device/d/id", "a/wwid", "a/subsysnqn", "a/dm/uuid", "a/dm/name", "a/targetname", "a/persistent_address", "a/address", "a/raid_level", "a/serial", "a/other"} {
 		f.Add(name, []byte("\x00\x83\x00\x0cS64ENX0R123456"), []byte("E:ID_SERIAL=a_b\nS:disk/by-id/ata-x_y root=UUID=1 nqn.2014-08.org.nvmexpress:uuid:3e6be9de-8139-11d1-9106-a43f08d823a6"))
 	}
 	f.Fuzz(func(t *testing.T, name string, a, b []byte) {

@@ -5,11 +5,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/quirkcheck/quirkcheck/probe"
 )
 
 // Kind sorts secrets for people.
@@ -21,13 +24,14 @@ const (
 	KindWWN    Kind = "world wide name" // NAA, EUI-64, NGUID, SAS address
 	KindUUID   Kind = "UUID"
 	KindMAC    Kind = "MAC address"
+	KindNet    Kind = "network address"
 	KindHost   Kind = "host name"
 	KindTarget Kind = "target name" // iSCSI, NVMe
 	KindName   Kind = "volume name" // dm, md, file system label
 	KindOther  Kind = "other value"
 )
 
-var kinds = []Kind{KindSerial, KindWWN, KindUUID, KindMAC, KindHost, KindTarget, KindName, KindOther}
+var kinds = []Kind{KindSerial, KindWWN, KindUUID, KindMAC, KindNet, KindHost, KindTarget, KindName, KindOther}
 
 // secret is one thing that must not be told, in all its spellings.
 type secret struct {
@@ -35,6 +39,7 @@ type secret struct {
 	plain     string // as met first
 	pseudonym string
 	digits    bool // hex digits, found by their look wherever they stand
+	local     bool // stands in fields of its own only: what follows a fault code is short, and all digits
 }
 
 // Summary is what was replaced.
@@ -96,18 +101,41 @@ var (
 	reTarget = regexp.MustCompile(`(?i)\b(?:iqn|nqn)\.\d{4}[-.]\d{2}\.[^\s,"';]+`)
 	// The kernel's name for a namespace without one (nvme wwid attribute).
 	reNVMeHex = regexp.MustCompile(`(?i)(nvme\.[0-9a-f]{4}-)([0-9a-f]+)(-[0-9a-f]+-[0-9a-f]{8})`)
-	reAddress = regexp.MustCompile(`\bip-.+-iscsi`)
+	reAddress = regexp.MustCompile(`\bip-(\S+?)-iscsi\b`)
+	// The LUN behind a target in a link of by-path.
+	reLUN = regexp.MustCompile(`-lun-(?:\d+|0x[0-9a-f]+)(?:-part\d+)?$`)
+	// Pseudonyms of network addresses.
+	reNetPseudonym = regexp.MustCompile(`(?i)198\.1[89]\.\d+\.\d+|2001:db8::[0-9a-f]+`)
 )
 
 // of returns the pseudonym of a secret, a new one where it was not met
-// before. Blanks and NULs around it stay.
+// before. Blanks and NULs around it stay, and so does a fault code that a
+// serial number starts with: checks read it.
 func (r *redactor) of(kind Kind, text string) string {
 	plain := strings.Trim(text, " \t\n\x00")
 	if plain == "" {
 		return text
 	}
 	at := strings.Index(text, plain)
+	if n := faultCode(plain); kind == KindSerial && n > 0 {
+		rest := text[at+n:]
+		if s := strings.Trim(rest, " \t\n\x00"); s != "" && r.secrets[strings.ToLower(s)] == nil {
+			r.secret(kind, s).local = true
+		}
+		return text[:at+n] + r.of(kind, rest)
+	}
 	return text[:at] + r.secret(kind, plain).spelt(plain) + text[at+len(plain):]
+}
+
+// faultCode is the length of the fault code at the start of a serial number
+// and of the blank after it, which udev writes as an underscore; 0 for none.
+func faultCode(serial string) int {
+	for i := range len(serial) {
+		if (serial[i] == ' ' || serial[i] == '_') && probe.FaultCode(serial[:i]) == serial[:i] {
+			return i + 1
+		}
+	}
+	return len(probe.FaultCode(serial))
 }
 
 func (r *redactor) secret(kind Kind, plain string) *secret {
@@ -118,6 +146,13 @@ func (r *redactor) secret(kind Kind, plain string) *secret {
 	}
 	s := &secret{kind: kind, plain: plain, digits: digits}
 	switch {
+	case kind == KindNet:
+		s.pseudonym = r.numbered(kind, func(n int) string {
+			if strings.Contains(key, ":") {
+				return fmt.Sprintf("2001:db8::%x", n) // for documentation (RFC 3849)
+			}
+			return fmt.Sprintf("198.%d.%d.%d", 18+n>>16&1, n>>8&255, n&255) // for benchmarks (RFC 2544), of which there are 131072
+		})
 	case digits:
 		if kind == KindSerial || kind == KindOther {
 			s.kind = KindWWN
@@ -312,8 +347,8 @@ func (r *redactor) dictionary(identities []string) *dictionary {
 	for _, s := range longest {
 		p := s.plain
 		switch {
-		case s.digits, strings.Contains(all, strings.ToLower(p)):
-		case s.kind == KindHost, s.kind == KindName:
+		case s.digits, s.local, strings.Contains(all, strings.ToLower(p)):
+		case s.kind == KindHost, s.kind == KindName, s.kind == KindNet:
 			if len(p) >= 3 && len(p) <= 253 && utf8.ValidString(p) {
 				words = append(words, regexp.QuoteMeta(p))
 				d.of[strings.ToLower(p)] = s
@@ -371,7 +406,13 @@ func (r *redactor) generic(text string) string {
 	if !suspicious(text) {
 		return r.dict.replace(text)
 	}
-	text = reAddress.ReplaceAllString(text, "ip-redacted-iscsi")
+	text = reAddress.ReplaceAllStringFunc(text, func(s string) string {
+		at := reAddress.FindStringSubmatch(s)[1]
+		if at == "*" { // in a rule
+			return s
+		}
+		return "ip-" + r.portal(at) + "-iscsi"
+	})
 	text = reTarget.ReplaceAllStringFunc(text, r.target)
 	text = reNVMeHex.ReplaceAllStringFunc(text, func(s string) string {
 		m := reNVMeHex.FindStringSubmatch(s)
@@ -489,11 +530,14 @@ var vendorDomains = []string{"org.nvmexpress", "org.qemu", "org.linux-nvme", "co
 // target replaces an iSCSI or NVMe qualified name. The kind and, for a disk
 // maker's, the domain stay.
 func (r *redactor) target(name string) string {
+	if lun := reLUN.FindString(name); lun != "" {
+		return r.target(strings.TrimSuffix(name, lun)) + lun
+	}
 	if strings.HasPrefix(strings.ToLower(name), "iqn.") {
 		return "iqn.2000-01.redacted:" + r.of(KindTarget, name)
 	}
 	head, tail, ok := strings.Cut(name, ":")
-	domain := head[len("nqn.2014-08."):]
+	domain := head[min(len(head), len("nqn.2014-08.")):]
 	if !slices.Contains(vendorDomains, strings.TrimSuffix(domain, ".discovery")) {
 		return "nqn.2000-01.redacted:" + r.of(KindTarget, name)
 	}
@@ -513,8 +557,95 @@ func (r *redactor) target(name string) string {
 	if at := strings.Index(tail, sn); at >= 0 {
 		cut = at + len(sn) - 1
 	}
-	return head + ":" + tail[:cut+1] + r.of(KindSerial, tail[cut+1:])
+	return head + ":" + reNQNWord.ReplaceAllStringFunc(tail[:cut+1], func(w string) string {
+		if strings.ContainsAny(w, "0123456789") {
+			return r.of(KindSerial, w) // an array's own, before the name of a subsystem in it
+		}
+		return w
+	}) + r.of(KindSerial, tail[cut+1:])
 }
+
+var (
+	reNQNWord = regexp.MustCompile(`[^:.]{8,}`)
+	reIface   = regexp.MustCompile(`^(?:lo|(?:eth|eno|ens|enp|enP|ib|ibs|ibp|bond|team|br|vlan)\d[a-z0-9.]{0,11})$`)
+)
+
+// portal redacts a network address or a host's name, with or without a port,
+// which stays.
+func (r *redactor) portal(s string) string {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return r.ip(a)
+	}
+	host, port := s, ""
+	if m := rePort.FindStringIndex(s); m != nil {
+		host, port = s[:m[0]], s[m[0]:]
+	}
+	if in, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(in, "]") {
+		return "[" + r.portal(strings.TrimSuffix(in, "]")) + "]" + port
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return r.ip(a) + port
+	}
+	return r.of(KindHost, host) + port
+}
+
+var rePort = regexp.MustCompile(`:\d{1,5}$`)
+
+// ip redacts an address. Those that every host has stay, and so does the
+// interface of a link-local one where its name is the kernel's.
+func (r *redactor) ip(a netip.Addr) string {
+	zone := ""
+	if a.Zone() != "" {
+		zone = "%" + r.iface(a.Zone())
+	}
+	if a = a.WithZone(""); a.IsLoopback() || a.IsUnspecified() {
+		return a.String() + zone
+	}
+	return r.secret(KindNet, a.String()).pseudonym + zone
+}
+
+func (r *redactor) iface(name string) string {
+	if reIface.MatchString(name) {
+		return name
+	}
+	return r.of(KindName, name)
+}
+
+// nvmeAddress redacts the address of a controller: a PCI function's, which
+// stays, or a list of KEY=VALUE of a fabric (drivers/nvme/host/fabrics.c,
+// nvmf_get_address). Other files of that name hold a MAC or SAS address.
+func (r *redactor) nvmeAddress(s string) string {
+	switch {
+	case rePCI.MatchString(s):
+		return s
+	case !strings.Contains(s, "="):
+		return r.wwid(s)
+	}
+	fields := strings.Split(s, ",")
+	for i, f := range fields {
+		key, v, valued := strings.Cut(f, "=")
+		switch {
+		case !valued || !reKey.MatchString(key):
+			fields[i] = r.plain(KindOther, f)
+			continue
+		case key == "trsvcid" && reNumber.MatchString(v):
+		case key == "host_iface":
+			v = r.iface(v)
+		case strings.HasPrefix(v, "nn-0x"): // FC: node and port name
+			v = r.generic(v)
+		case strings.HasSuffix(key, "addr"):
+			v = r.portal(v)
+		default:
+			v = r.of(KindOther, v)
+		}
+		fields[i] = key + "=" + v
+	}
+	return strings.Join(fields, ",")
+}
+
+var reKey = regexp.MustCompile(`^[a-z_]{1,16}$`)
+
+var rePCI = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 // usualNames are words of which installers make names of volumes.
 var usualNames = func() map[string]bool {

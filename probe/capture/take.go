@@ -77,7 +77,7 @@ func Take(ctx context.Context, sys fs.FS, o Options) (*Capture, Summary, error) 
 	}
 	sum := r.summary()
 	redacted.Redaction = Redaction{Serials: "replaced", Counts: sum.counts(),
-		Note: "Serial numbers, world wide names, UUIDs, names of the host and of its volumes are pseudonyms, each the same throughout this capture and without meaning outside it."}
+		Note: "Serial numbers, world wide names, UUIDs, network addresses, names of targets, of the host and of its volumes are pseudonyms, each the same throughout this capture and without meaning outside it."}
 	return redacted, sum, nil
 }
 
