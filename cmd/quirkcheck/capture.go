@@ -38,9 +38,9 @@ object. Every command that reads a machine reads it with --input and gives the
 same answer byte for byte: a bug report is a test, and a fleet can be looked at
 from one desk. It needs no root and sends no command to a device.
 
-Serial numbers, world wide names, UUIDs, names of the host and of its volumes
-are replaced by pseudonyms, in text and in binary data; what was replaced is
-shown before it is written. --include-serials keeps them. Model and firmware stay:
+Serial numbers, world wide names, UUIDs, network addresses, names of targets, of
+the host and of its volumes are replaced by pseudonyms, in text and in binary
+data; what was replaced is shown before it is written. --include-serials keeps them. Model and firmware stay:
 they are what the capture is for. quirkcheck schema capture describes the format.
 
 The host's id in it is an HMAC with a key that stays on this machine, so it

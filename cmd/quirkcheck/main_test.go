@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 //
 //	exits N command...        the command ends with exactly this status
 //	machine [-healthy] N DIR  writes the tree of a machine with N SCSI disks, of which sdb is affected
+//	stacks DIR, kinds DIR     writes the tree of sysfstree.Stacks, or Kinds
 //	poke FILE TEXT            writes TEXT, with Go escapes, to a file
 //	same DIR CAPTURE args...  a command says the same of the tree and of its capture
 func TestScripts(t *testing.T) {
@@ -49,19 +50,22 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   exits,
 			"machine": machine,
-			"stacks":  stacks,
+			"stacks":  byHand("stacks", sysfstree.Stacks),
+			"kinds":   byHand("kinds", sysfstree.Kinds),
 			"poke":    poke,
 			"same":    same,
 		},
 	})
 }
 
-// stacks writes the machine of sysfstree.Stacks to a folder.
-func stacks(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: stacks folder")
+// byHand writes a machine made by hand to a folder.
+func byHand(name string, m func() *sysfstree.Small) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: %s DIR", name)
+		}
+		ts.Check(m().Write(ts.MkAbs(args[0])))
 	}
-	ts.Check(sysfstree.Stacks().Write(ts.MkAbs(args[0])))
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {
