@@ -3,23 +3,38 @@ package verify
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
+
+// maxReported bounds sizes in a report that comes from a file.
+const maxReported = 1 << 24
 
 // Check reports what makes r no report of a run: it may come from a file.
 func (r *Report) Check() error {
+	size := func(n int) bool { return n >= 0 && n <= maxReported }
 	switch {
 	case len(r.SchemaVersion) < 2 || r.SchemaVersion[:2] != SchemaVersion[:2]:
 		return fmt.Errorf("schema_version %q: want %s", r.SchemaVersion, SchemaVersion)
 	case !slices.Contains([]Verdict{VerdictClean, VerdictFaulty, VerdictBroken, VerdictInconclusive}, r.Verdict):
 		return fmt.Errorf("verdict %q: want clean, faulty, broken or inconclusive", r.Verdict)
-	case r.SafeMaxSectors != nil && (*r.SafeMaxSectors < 0 || *r.SafeMaxSectors > 1<<24):
-		return fmt.Errorf("safe_max_sectors %d: want 0 to %d", *r.SafeMaxSectors, 1<<24)
-	case r.Verdict == VerdictFaulty && len(r.Findings) == 0:
-		return fmt.Errorf("verdict faulty without a finding")
+	case !slices.Contains([]Mode{ModeReadOnly, ModeFile, ModeDestroy}, r.Mode):
+		return fmt.Errorf("mode %q: want read-only, file or destroy", r.Mode)
+	case r.SafeMaxSectors != nil && !size(*r.SafeMaxSectors):
+		return fmt.Errorf("safe_max_sectors %d: want 0 to %d", *r.SafeMaxSectors, maxReported)
+	case (r.Verdict == VerdictFaulty || r.Verdict == VerdictBroken) && len(r.Findings) == 0:
+		return fmt.Errorf("verdict %s without a finding", r.Verdict)
 	}
 	for i, f := range r.Findings {
-		if f.Good < 0 || f.Good > 1<<24 || f.Op != "read" && f.Op != "write" {
-			return fmt.Errorf("findings[%d]: good %d, op %q", i, f.Good, f.Op)
+		switch {
+		case f.Op != "read" && f.Op != "write":
+			return fmt.Errorf("findings[%d].op %q: want read or write", i, f.Op)
+		case !size(f.Good) || !size(f.From) || !size(f.Modulus) || !size(f.Tries) || !size(f.Fails) || !size(f.Repeats):
+			return fmt.Errorf("findings[%d]: a number is not between 0 and %d", i, maxReported)
+		}
+		for j, b := range f.Bad {
+			if !size(b.From) || !size(b.To) || b.To < b.From {
+				return fmt.Errorf("findings[%d].bad[%d]: %d to %d", i, j, b.From, b.To)
+			}
 		}
 	}
 	return nil
@@ -40,18 +55,26 @@ func Compare(a, b *Report) []string {
 		return r.Target.Name
 	}
 	same := map[string]bool{}
+	known := true
 	for _, x := range []struct{ what, a, b string }{
 		{"disk", identity(a), identity(b)},
 		{"adapter", a.Target.Adapter + " " + a.Target.Driver, b.Target.Adapter + " " + b.Target.Driver},
 		{"kernel", a.Target.Kernel, b.Target.Kernel},
 	} {
 		same[x.what] = x.a == x.b
+		if strings.TrimSpace(x.a) == "" || strings.TrimSpace(x.b) == "" {
+			say("the %s is not on record in both reports, so it may be the same or another", x.what)
+			known = known && x.what == "kernel"
+			continue
+		}
 		if x.a != x.b {
 			say("the %s differs: %s, and %s", x.what, x.a, x.b)
 		}
 	}
 	bad := func(r *Report) bool { return r.Verdict == VerdictFaulty || r.Verdict == VerdictBroken }
 	switch {
+	case !known:
+		say("without disk and adapter on record nothing can be told from the two")
 	case a.Verdict == VerdictInconclusive || b.Verdict == VerdictInconclusive:
 		say("one of the runs says nothing by itself: there is nothing to compare")
 	case a.Mode.Writes() != b.Mode.Writes():
@@ -63,7 +86,7 @@ func Compare(a, b *Report) []string {
 		alike := fa.Op == fb.Op && fa.Class == fb.Class && fa.Good == fb.Good
 		switch {
 		case alike && same["disk"] && !same["adapter"]:
-			say("the fault followed the disk %s to another adapter, with the same threshold: it is the disk's", name(a))
+			say("the fault followed the disk (%s; by model and firmware, reports hold no serial number) to another adapter, with the same threshold: it is the disk's, or its model's", name(a))
 		case alike && !same["disk"] && same["adapter"]:
 			say("two different disks show the same fault behind the same adapter: it is the adapter's, bridge's or driver's")
 		case alike && same["disk"] && same["adapter"]:

@@ -61,6 +61,7 @@ func (r *run) plan() Plan {
 		for _, e := range r.info.Usable {
 			all += e.Sectors
 		}
+		p.Extents = r.info.Usable
 		p.Steps = append(p.Steps, PlanStep{What: "surface", Setup: plain, Sizes: []int{r.o.Surface}, Repeats: int(all / uint64(r.o.Surface))})
 		p.ReadBytes += all * SectorBytes
 		if writes {
@@ -74,12 +75,14 @@ func (r *run) plan() Plan {
 			}
 			step("sweep, "+su.String(), su, r.sizes(su), r.repeatsOf(su))
 		}
+		step("first and last sectors", plain, r.sizes(plain), 2)
 		step("confirmation", plain, []int{p.LargestSectors}, r.confirmCommands()/2)
 	}
 	if writes {
 		for _, w := range r.space.windows {
 			if w.random {
-				p.WrittenBytes += w.Sectors * SectorBytes // painted
+				p.WrittenBytes += w.Sectors * SectorBytes  // painted
+				p.ReadBytes += 2 * w.Sectors * SectorBytes // looked at as a whole
 			}
 		}
 	}

@@ -344,6 +344,9 @@ func (r *run) conclude(faults []*fault, largest int) {
 	}
 	safe := r.safe(faults, reached)
 	switch {
+	case p.HostFaulty:
+		p.Verdict = VerdictInconclusive
+		p.Sentence = "the memory of this host fails, so nothing can be said of the device"
 	case p.smallFault != nil:
 		p.Verdict = VerdictBroken
 		p.Findings = append(p.Findings, p.smallFault.finding())
@@ -399,6 +402,21 @@ func (r *run) conclude(faults []*fault, largest int) {
 	r.nextSteps(faults)
 }
 
+// missed names the sizes that were to be tried and did not reach the device.
+func (r *run) missed() string {
+	var sizes []string
+	why := ""
+	for _, w := range r.report.Sizes {
+		if w.NotReached != "" && w.Setup == r.plain() {
+			sizes, why = append(sizes, fmt.Sprint(w.Sectors)), w.NotReached
+		}
+	}
+	if sizes == nil {
+		return ""
+	}
+	return strings.Join(sizes, ", ") + " sectors: " + why
+}
+
 // safe is the largest size below all faults, 0 where none is known.
 func (r *run) safe(faults []*fault, reached int) int {
 	safe := reached
@@ -432,6 +450,18 @@ func (r *run) nextSteps(faults []*fault) {
 	p := r.report
 	if !r.o.Mode.Writes() {
 		p.NotTested = append(p.NotTested, "writes: --destroy, or --file on a mounted file system, tests them")
+	}
+	if r.o.Mode.Writes() {
+		for _, e := range r.edges() {
+			if at := e - r.info.First; e >= r.info.First && at < r.info.Sectors && (r.info.First != 0 || r.space.of(at, r.small) == nil) {
+				p.NotTested = append(p.NotTested, fmt.Sprintf("addresses around sector %d of the disk, where short addresses end: that takes the whole disk", e))
+			}
+		}
+	} else {
+		p.NotTested = append(p.NotTested, "reads through the page cache, and addresses that wrap")
+	}
+	if missed := r.missed(); missed != "" {
+		p.NotTested = append(p.NotTested, missed)
 	}
 	if r.o.PlainOnly {
 		p.NotTested = append(p.NotTested, "misaligned starts, fragmented memory and several commands at a time: --plain left them out")

@@ -74,7 +74,13 @@ func newRun(dev Device, o Options) *run {
 	if t.Identity == nil {
 		t.Identity = map[string]string{}
 	}
+	if o.Surface > 0 {
+		t.Extents = append(t.Extents, info.Usable...)
+	}
 	for _, w := range r.space.windows {
+		if o.Surface > 0 {
+			break
+		}
 		t.Extents = append(t.Extents, w.Extent)
 	}
 	for _, path := range []Path{PathCommand, PathBlock} {

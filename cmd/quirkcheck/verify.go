@@ -100,10 +100,10 @@ that the target was refused or a setting could not be put back.`,
 	f.BoolVar(&o.retryTimeouts, "retry-timeouts", false, "send a size that timed out again, and go on after two resets")
 	f.BoolVar(&o.raise, "raise", false, "raise max_sectors_kb to what the hardware allows for the run; journaled, and put back")
 	f.BoolVar(&o.removable, "removable", false, "with --destroy: also a removable device")
-	f.BoolVar(&o.shared, "shared", false, "with --destroy: also a LUN over FC or iSCSI, or one with reservation keys")
+	f.BoolVar(&o.shared, "shared", false, "with --destroy: also a LUN that other hosts can reach, over FC, iSCSI or a fabric")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan and send nothing")
 	f.BoolVar(&o.resume, "resume", false, "go on with the run of this device that was interrupted")
-	f.Uint64Var(&o.seed, "seed", 0, "seed of places and data, from a report; 0 takes a new one")
+	f.Uint64Var(&o.seed, "seed", 0, "seed of the places, from a report; 0 takes a new one")
 	f.StringVar(&o.state, "state", defaultState, "journal `file`; runs to resume lie beside it")
 	f.StringVar(&o.output, "output", "", "also write the JSON report to `file`")
 	f.StringVar(&o.format, "format", "table", "output `format`: table, json, bug-report")
@@ -151,8 +151,10 @@ func (o verifyFlags) options() (v verify.Options, err error) {
 		return v, fail(statusUsage, "", "a file is reached through the block layer only")
 	case o.serial != "" && !o.destroy:
 		return v, fail(statusUsage, "", "--serial goes with --destroy")
-	case o.raise && o.file != "":
-		return v, fail(statusUsage, "", "--raise needs the disk for itself; --file shares it")
+	case o.raise && !o.destroy:
+		return v, fail(statusUsage, "", "--raise needs the disk for itself, so it goes with --destroy")
+	case o.surface != "" && (o.region != "" || o.sizes != ""):
+		return v, fail(statusUsage, "", "--surface goes over everything: leave --region and --sizes out")
 	}
 	switch {
 	case o.destroy:
@@ -192,14 +194,19 @@ func (o verifyFlags) options() (v verify.Options, err error) {
 		}
 		f.to(n)
 	}
-	if v.Seed == 0 {
-		var b [8]byte
-		if _, err := crand.Read(b[:]); err != nil {
-			return v, fail(statusFailed, "", "%w", err)
-		}
-		v.Seed = binary.LittleEndian.Uint64(b[:])>>12 | 1 // fits a float64 of JSON
+	if v.Session, err = random(); err == nil && v.Seed == 0 {
+		v.Seed, err = random()
 	}
-	return v, nil
+	return v, err
+}
+
+// random is a seed: not 0, and small enough for the numbers of JSON readers.
+func random() (uint64, error) {
+	var b [8]byte
+	if _, err := crand.Read(b[:]); err != nil {
+		return 0, fail(statusFailed, "", "%w", err)
+	}
+	return binary.LittleEndian.Uint64(b[:])>>12 | 1, nil
 }
 
 // opened is a target ready to be tested.
@@ -245,8 +252,15 @@ func (a *app) runVerify(ctx context.Context, args []string, o verifyFlags) (err 
 		return err
 	}
 	opts.Target.Name = cmp.Or(o.file, t.target.Node)
+	opts.Target.Sectors, opts.Target.FirstSector = t.disk.Info().Sectors, t.disk.Info().First
+	if opts.Surface > 0 {
+		info, reach := t.disk.Info(), max(t.disk.Reach(verify.PathBlock, verify.Contiguous).Sectors, t.disk.Reach(verify.PathCommand, verify.Contiguous).Sectors)
+		if opts.Surface%info.LogicalBlock != 0 || opts.Surface > reach {
+			return fail(statusUsage, "--raise lifts max_sectors_kb where that is the bound", "--surface %d: want a multiple of %d sectors, up to %d", opts.Surface, info.LogicalBlock, reach)
+		}
+	}
 	if o.dryRun {
-		return a.printPlan(verify.MakePlan(t.disk, opts), t, o)
+		return a.printPlan(verify.MakePlan(t.disk, opts), t, opts, o)
 	}
 	restore := func() error { return nil }
 	if opts.Mode != verify.ModeReadOnly || o.raise {
@@ -274,7 +288,7 @@ func (a *app) runVerify(ctx context.Context, args []string, o verifyFlags) (err 
 		}
 	}
 	restoreErr := restore()
-	if runErr == nil {
+	if report.Stopped == "" {
 		resume.done()
 	}
 	if o.output != "" {
@@ -288,8 +302,10 @@ func (a *app) runVerify(ctx context.Context, args []string, o verifyFlags) (err 
 	switch {
 	case restoreErr != nil:
 		return fail(statusRefused, "quirkcheck history shows what was set, quirkcheck revert takes it back", "%w", restoreErr)
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case runErr != nil:
-		return runErr
+		return fail(statusFailed, "", "verify %s: %w", opts.Target.Name, runErr)
 	case report.Verdict == verify.VerdictFaulty || report.Verdict == verify.VerdictBroken:
 		return silent(statusFault)
 	case report.Verdict == verify.VerdictInconclusive:
@@ -352,7 +368,7 @@ func (a *app) openDisk(ctx context.Context, m target.Machine, t *opened, arg str
 	}
 	d, err := target.NewDisk(node, target.DiskOptions{
 		Name: tg.Node, SysBlock: "/" + tg.DiskDir, First: tg.First, Sectors: tg.Sectors, PassThrough: passThrough(tg), ReadOnly: !write,
-		Shared: !write && (len(t.facts.Mounts) > 0 || len(t.facts.Openers) > 0 || len(t.facts.Layers) > 1),
+		Shared: !write && !o.dryRun && (len(t.facts.Mounts) > 0 || len(t.facts.Openers) > 0 || len(t.facts.Layers) > 1),
 	})
 	if err != nil {
 		return fail(statusFailed, "", "%w", err)

@@ -39,9 +39,10 @@ type refusal struct {
 // The run's own bar measures.
 const assumedRate = 150
 
-func (a *app) printPlan(p verify.Plan, t *opened, o verifyFlags) error {
+func (a *app) printPlan(p verify.Plan, t *opened, opts verify.Options, o verifyFlags) error {
 	r := planReport{SchemaVersion: jsonVersion, Tool: "quirkcheck " + version(), Plan: p, Refused: []refusal{}, Notes: append([]string{}, t.facts.Notes()...), AssumedMBs: assumedRate}
-	r.Target.Name, r.Target.Device, r.Target.Sectors = t.target.Node, t.target.Disk, t.target.Sectors
+	r.Target = opts.Target
+	r.Target.Extents = p.Extents
 	for _, x := range t.refused {
 		r.Refused = append(r.Refused, refusal{x.Code, x.What, x.Why, x.Hint})
 	}
@@ -83,8 +84,14 @@ func (a *app) printPlan(p verify.Plan, t *opened, o verifyFlags) error {
 	}
 	w.line("writes %.1f GiB (%.2g times the target), reads %.1f GiB; about %s at %d MB/s", gib(p.WrittenBytes), p.DriveWrites, gib(p.ReadBytes),
 		time.Duration(r.EstimateS*1e9).Round(time.Second), assumedRate)
+	if opts.ConfirmTime > 0 {
+		w.line("and then, for %s, mixed commands at the limit found, as fast as the device takes them", opts.ConfirmTime)
+	}
+	if o.raise {
+		w.line("--raise: larger ones than these, up to max_hw_sectors_kb, will be tried")
+	}
 	w.line("A clean run rules out a failure rate above %.2g %% at each size (95 %%).", 100*p.Bound95)
-	w.line("Nothing was sent.")
+	w.line("Nothing was written, and no command under test was sent.")
 	if w.err != nil {
 		return w.err
 	}
@@ -140,6 +147,9 @@ func (a *app) printVerify(r *verify.Report, o verifyFlags) error {
 	}
 	if k := r.Confirmed; k != nil && k.Commands > 0 && k.Failures == 0 {
 		w.line("confirmed: %d commands of mixed sizes up to %d sectors, %s, without a fault (rate below %.2g %% at 95 %%)", k.Commands, k.Sectors, k.Path, 100*k.Bound95)
+	}
+	if r.Unsettled > 0 {
+		w.line("note: %d places were given up, since small reads of them disagreed: somebody else writes there", r.Unsettled)
 	}
 	for _, e := range r.Events {
 		w.line("kernel: %s", clean(e))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,7 +98,13 @@ func (a *app) raise(ctx context.Context, t *opened, env enforce.Env, j enforce.J
 	disk := t.target.Disk
 	self := fmt.Sprintf("(%d)", os.Getpid())
 	others := slices.DeleteFunc(enforce.Openers([]string{disk})[disk], func(who string) bool { return strings.HasSuffix(who, self) })
-	if len(others) > 0 || len(t.facts.Mounts) > 0 || len(t.facts.Layers) > 1 && t.target.Partition {
+	for _, l := range t.facts.Layers {
+		if l.Below != "" && l.Kind != "partition" {
+			others = append(others, l.Name)
+		}
+	}
+	others = slices.Concat(others, t.facts.Swaps, t.facts.Joined)
+	if len(others) > 0 || len(t.facts.Mounts) > 0 {
 		return fail(statusRefused, "leave --raise out", "%s is in use (%s): a higher limit would be theirs too", disk, strings.Join(append(others, mountsOf(t)...), ", "))
 	}
 	attr := strings.TrimPrefix(t.target.DiskDir, "/") + "/queue/max_sectors_kb"
@@ -146,17 +153,12 @@ type resumption struct {
 }
 
 // resumeHead is the first line: a run is only resumed by one with the same
-// target and plan.
+// target, in the same place, and the same plan.
 type resumeHead struct {
-	Tool    string           `json:"tool"`
-	Target  string           `json:"target"`
-	Options string           `json:"options"`
-	Seed    uint64           `json:"seed"`
-	Started time.Time        `json:"started"`
-	Size    *verify.Record   `json:"size,omitempty"`
-	Level   verify.Level     `json:"level"`
-	Mode    verify.Mode      `json:"mode"`
-	Extra   *json.RawMessage `json:"extra,omitempty"`
+	Tool    string        `json:"tool"`
+	Target  verify.Target `json:"target"`
+	Options string        `json:"options"`
+	Seed    uint64        `json:"seed"`
 }
 
 // maxResumeBytes bounds the file that is read.
@@ -174,8 +176,8 @@ func openResume(o verifyFlags, v verify.Options, serial string) (*resumption, er
 	}
 	key := sha256.Sum256([]byte(v.Target.Device + "\x00" + serial + "\x00" + v.Target.Name))
 	r.path = filepath.Join(filepath.Dir(o.state), "verify", fmt.Sprintf("%x.jsonl", key[:8]))
-	head := resumeHead{Tool: version(), Target: v.Target.Name + " " + serial, Options: fmt.Sprintf("%v %d %d %d %d", v.Sizes, v.Repeats, v.RegionSectors, v.Surface, v.LargestSectors),
-		Seed: v.Seed, Level: v.Level, Mode: v.Mode}
+	head := resumeHead{Tool: version(), Target: v.Target, Seed: v.Seed, Options: fmt.Sprintf("%s %s sizes %v repeats %d region %d surface %d largest %d path %q plain %v raise %v",
+		v.Mode, v.Level, v.Sizes, v.Repeats, v.RegionSectors, v.Surface, v.LargestSectors, v.Path, v.PlainOnly, o.raise)}
 	if o.resume {
 		if err := r.read(head); err != nil {
 			return r, err
@@ -208,7 +210,7 @@ func openResume(o verifyFlags, v verify.Options, serial string) (*resumption, er
 func (r *resumption) read(want resumeHead) error {
 	f, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fail(statusUsage, "leave --resume out", "no interrupted run of %s is on record", want.Target)
+		return fail(statusUsage, "leave --resume out", "no interrupted run of %s is on record", want.Target.Name)
 	}
 	if err != nil {
 		return fail(statusFailed, "", "%w", err)
@@ -226,8 +228,12 @@ func (r *resumption) read(want resumeHead) error {
 			if err := json.Unmarshal(sc.Bytes(), &h); err != nil {
 				return fail(statusFailed, "leave --resume out", "%s:1: %w", r.path, err)
 			}
-			if h.Target != want.Target || h.Options != want.Options || h.Level != want.Level || h.Mode != want.Mode {
-				return fail(statusUsage, "give the flags of the run that was interrupted, or leave --resume out", "%s is of another run: %s, %s, %s", r.path, h.Target, h.Mode, h.Level)
+			if h.Options != want.Options || h.Tool != want.Tool {
+				return fail(statusUsage, "give the flags of the run that was interrupted, or leave --resume out", "%s is of another run, with version %s and %s", r.path, h.Tool, h.Options)
+			}
+			if !maps.Equal(h.Target.Identity, want.Target.Identity) || h.Target.Adapter != want.Target.Adapter || h.Target.Driver != want.Target.Driver ||
+				h.Target.Kernel != want.Target.Kernel || h.Target.Sectors != want.Target.Sectors || h.Target.FirstSector != want.Target.FirstSector {
+				return fail(statusUsage, "leave --resume out", "%s is of a run with another disk, firmware, adapter or kernel", r.path)
 			}
 			r.seed = h.Seed
 			continue
