@@ -55,7 +55,7 @@ func walk(place string, v any, visit func(place string, node map[string]any)) {
 }
 
 func TestNamesAndText(t *testing.T) {
-	for _, n := range []string{"config.v1", "knobs", "quirk.v0", "report.v1.0"} {
+	for _, n := range []string{"config.v1", "knobs", "quirk.v0", "report.v1.0", "verify-plan.v1.0", "verify.v1.0"} {
 		if !slices.Contains(Names(), n) {
 			t.Errorf("Names() = %v, lacks %s", Names(), n)
 		}
@@ -65,7 +65,7 @@ func TestNamesAndText(t *testing.T) {
 			t.Errorf("Text(%q) = %d bytes, %v", name, len(text), err)
 		}
 	}
-	for short, full := range map[string]string{"quirk": "quirk.v0", "report": "report.v1.0", "config": "config.v1"} {
+	for short, full := range map[string]string{"quirk": "quirk.v0", "report": "report.v1.0", "config": "config.v1", "verify": "verify.v1.0", "verify-plan": "verify-plan.v1.0"} {
 		got, err := Text(short)
 		want, _ := Text(full)
 		if err != nil || string(got) != string(want) {
@@ -153,7 +153,7 @@ func TestSchemasUseKnownKeywordsOnly(t *testing.T) {
 // Every property says what it is, and every number in which unit. Properties
 // inside if, then and not are conditions on fields described elsewhere.
 func TestPropertiesAreDescribed(t *testing.T) {
-	unit := regexp.MustCompile(`sector|KiB|byte|block|\bms\b|day|[Nn]umber|in the unit of`)
+	unit := regexp.MustCompile(`sector|KiB|byte|block|\bms\b|nanosecond|day|[Nn]umber|in the unit of`)
 	for _, name := range schemaNames(t) {
 		properties := 0
 		walk("", schemaText(t, name), func(place string, node map[string]any) {

@@ -16,7 +16,7 @@ import (
 	"github.com/quirkcheck/quirkcheck/checker/verify"
 )
 
-// planReport is the JSON of verify --dry-run.
+// planReport is the JSON of verify --dry-run: the schema verify-plan.v1.0.
 type planReport struct {
 	SchemaVersion string        `json:"schema_version"`
 	Tool          string        `json:"tool"`
