@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 )
@@ -480,12 +481,23 @@ type batch struct {
 	out  []Completion
 }
 
+// A surface pass sends batches of up to surfaceBytes, in up to surfaceDepth
+// commands: what a batch costs beside its data (its proof, waiting for the
+// last of its commands) then weighs little. Disks take 31 or 32 at a time.
+const (
+	surfaceBytes = 32 << 20
+	surfaceDepth = 32
+)
+
 // surfacePass goes over all usable sectors. Filling or checking a batch goes on
 // while the one beside it is on its way.
 func (r *run) surfacePass(ctx context.Context, op Op, su Setup, size int, generation uint32, gens []uint32, row *Row) (*fault, error) {
 	r.latency, r.proof = [2][]time.Duration{}, unset
-	depth := r.depthFor(size, 4)
+	depth := r.depthFor(size, max(1, min(surfaceDepth, surfaceBytes/SectorBytes/size)))
 	stride := (size + 4095) / 4096 * 4096
+	if 4096%size == 0 {
+		stride = size // several in a 2 MiB page, each still in one piece
+	}
 	var bufs [2][]byte
 	for i := range bufs {
 		p, err := r.buffer([]string{"write", "read"}[i], stride*depth, su.Shape)
@@ -494,59 +506,75 @@ func (r *run) surfacePass(ctx context.Context, op Op, su Setup, size int, genera
 		}
 		bufs[i] = p
 	}
+	// The device takes one caller at a time: a batch is waited for before the
+	// next is sent, but looked at while that is on its way.
 	var pending chan batch
-	wait := func() (*fault, error) {
-		if pending == nil {
-			return nil, nil
-		}
-		b := <-pending
-		pending = nil
-		return r.surfaceCheck(ctx, b, op, su, gens, row)
-	}
-	for _, e := range r.info.Usable {
-		turn := 0
-		for at := e.Sector; at < e.End(); {
-			b := batch{}
-			for i := 0; i < depth && at < e.End(); i++ {
-				n := int(min(uint64(size), e.End()-at))
-				b.cmds = append(b.cmds, Command{Op: op, Sector: at, Data: bufs[turn][i*stride*SectorBytes:][:n*SectorBytes], Path: su.Path})
-				at += uint64(n)
-			}
+	turn := 0
+	for at := range r.surfaceBatches(size, depth, su.Path) {
+		b := batch{cmds: make([]Command, len(at))}
+		for i, e := range at {
+			b.cmds[i] = Command{Op: op, Sector: e.Sector, Data: bufs[turn][i*stride*SectorBytes:][:e.Sectors*SectorBytes], Path: su.Path}
 			if op == Write {
-				for _, c := range b.cmds {
-					r.session.Fill(c.Data, c.Sector, generation)
-				}
+				r.session.Fill(b.cmds[i].Data, e.Sector, generation)
 			}
-			sent := b
-			ready := make(chan batch, 1)
-			// The device takes one caller at a time: the batch before is
-			// waited for first, but looked at while this one is on its way.
-			var before batch
-			if pending != nil {
-				before = <-pending
-			}
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			go func() {
-				sent.out = r.dev.Do(ctx, sent.cmds)
-				ready <- sent
-			}()
-			pending = ready
-			if before.cmds != nil {
-				f, err := r.surfaceCheck(ctx, before, op, su, gens, row)
-				if f != nil || err != nil {
-					<-pending
-					return f, err
-				}
-			}
-			turn = 1 - turn
 		}
-		if f, err := wait(); f != nil || err != nil {
+		var before batch
+		if pending != nil {
+			before = <-pending
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ready := make(chan batch, 1)
+		go func() {
+			b.out = r.dev.Do(ctx, b.cmds)
+			ready <- b
+		}()
+		pending = ready
+		if f, err := r.surfaceCheck(ctx, before, op, su, gens, row); f != nil || err != nil {
+			<-pending
 			return f, err
 		}
+		turn = 1 - turn
 	}
-	return nil, nil
+	if pending == nil {
+		return nil, nil
+	}
+	return r.surfaceCheck(ctx, <-pending, op, su, gens, row)
+}
+
+// surfaceBatches cuts all usable sectors into commands of size sectors, the last
+// of an extent may be shorter, and these into batches. Where the kernel could
+// merge two neighbours into one request they are not in one batch: neither
+// would have been sent as it is.
+func (r *run) surfaceBatches(size, depth int, path Path) iter.Seq[[]Extent] {
+	merges := 0 // up to how many sectors
+	if path == PathBlock {
+		merges = r.dev.Reach(path, Contiguous).Sectors
+	}
+	return func(yield func([]Extent) bool) {
+		for _, e := range r.info.Usable {
+			for at := e.Sector; at < e.End(); {
+				// Every second one, and then those between: by two batches
+				// at a time, so that a hard disk need not go far.
+				lanes := [2][]Extent{}
+				lane := 0
+				for at < e.End() && len(lanes[lane]) < depth {
+					n := min(uint64(size), e.End()-at)
+					lanes[lane] = append(lanes[lane], Extent{at, n})
+					at += n
+					if uint64(size)+min(uint64(size), e.End()-at) <= uint64(merges) {
+						lane = 1 - lane
+					}
+				}
+				for _, l := range lanes {
+					if len(l) > 0 && !yield(l) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 func (r *run) surfaceCheck(ctx context.Context, b batch, op Op, su Setup, gens []uint32, row *Row) (*fault, error) {
