@@ -57,6 +57,9 @@ type Command struct {
 	Sector uint64 // from the start of the target
 	Data   []byte // from Device.Buffer; whole logical blocks
 	Path   Path
+	// Unproved says that the size is not under test: no proof is looked for,
+	// which costs milliseconds where the stat file is the proof.
+	Unproved bool
 	// FUA asks the device for the medium, not for its cache (PathCommand
 	// only).
 	FUA bool

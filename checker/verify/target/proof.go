@@ -37,6 +37,11 @@ type prover struct {
 	trace    *tracer
 	// traceErr is why there is no trace, once it was tried.
 	traceErr error
+	// aside is what commands without proof have made of the counters since
+	// before, which is read when the first of them is sent. The counters must
+	// hold it before another command can be proved.
+	aside  diskStat
+	before diskStat
 }
 
 func newProver(sysBlock string, shared bool) prover {
@@ -155,21 +160,54 @@ func (p *prover) begin(cmds []verify.Command, sent []int) (e evidence) {
 	if len(sent) == 0 {
 		return e
 	}
-	block, other := false, false
+	block, other, wanted := false, false, false
 	for _, i := range sent {
+		wanted = wanted || !cmds[i].Unproved
 		block = block || cmds[i].Path == verify.PathBlock
 		other = other || cmds[i].Path != verify.PathBlock
+	}
+	if !wanted {
+		p.putAside(cmds, sent)
+		return e
 	}
 	if p.trace != nil && (block || anyCached(cmds, sent)) {
 		e.byTrace = p.trace.clear() == nil
 		return e
 	}
 	if block && !other && !p.shared {
+		p.takeUp()
 		var err error
 		e.before, err = p.stat()
 		e.byStat = err == nil
 	}
 	return e
+}
+
+// putAside counts commands whose proof nobody wants.
+func (p *prover) putAside(cmds []verify.Command, sent []int) {
+	if p.trace != nil || p.shared {
+		return
+	}
+	if p.aside == (diskStat{}) {
+		var err error
+		if p.before, err = p.stat(); err != nil {
+			return
+		}
+	}
+	for _, i := range sent {
+		if cmds[i].Path == verify.PathBlock {
+			p.aside.requests[cmds[i].Op]++
+			p.aside.sectors[cmds[i].Op] += uint64(cmds[i].Sectors())
+		}
+	}
+}
+
+// takeUp waits until the counters hold what was put aside.
+func (p *prover) takeUp() {
+	if p.aside != (diskStat{}) {
+		p.settle(p.before, p.aside)
+		p.aside = diskStat{}
+	}
 }
 
 func anyCached(cmds []verify.Command, sent []int) bool {
@@ -201,7 +239,7 @@ func (p *prover) prove(e evidence, cmds []verify.Command, sent []int, done []ver
 			proveByTrace(&done[i], cmds[i], at, requests, lost)
 		}
 	case e.byStat:
-		after := p.settle(e.before, cmds, sent)
+		after := p.settle(e.before, expected(cmds, sent))
 		if !proveByStat(after.since(e.before), cmds, sent, done) {
 			p.startTrace()
 		}
@@ -243,8 +281,7 @@ func expected(cmds []verify.Command, sent []int) (s diskStat) {
 // settle reads the counters until they hold what was sent: they follow the
 // completion that the caller saw. They are read once more then, since the
 // sectors of a second request may be counted before the request is.
-func (p *prover) settle(before diskStat, cmds []verify.Command, sent []int) diskStat {
-	want := expected(cmds, sent)
+func (p *prover) settle(before, want diskStat) diskStat {
 	end := time.Now().Add(20 * time.Millisecond)
 	for {
 		now, err := p.stat()
