@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/quirkcheck/quirkcheck/checker/verify"
@@ -45,7 +46,10 @@ func verifiedFault(r *verify.Report, reference string) (*verified, error) {
 	if s := v.sub.SCSI; v.sub.Device.Space == "" && s.Vendor.S == "ATA" && s.Product.Known && len(s.Product.S) < 16 && s.Revision.Known {
 		v.sub.Device = quirks.Identity{Space: "ata", Model: s.Product, Firmware: s.Revision}
 	}
-	v.sub.Path = id["path"]
+	// The one name that a draft holds without quotes.
+	if v.sub.Path = id["path"]; !rePath.MatchString(v.sub.Path) {
+		return nil, fmt.Errorf("target.identity.path: %.40q is no path of an entry", v.sub.Path)
+	}
 	switch v.finding.Class {
 	case verify.ClassTimeout:
 		v.effect = "io-timeout"
@@ -58,6 +62,8 @@ func verifiedFault(r *verify.Report, reference string) (*verified, error) {
 	}
 	return v, nil
 }
+
+var rePath = regexp.MustCompile(`^[a-z0-9-]*$`)
 
 // severityOf is that of an effect of size.
 func severityOf(effect string) string {
