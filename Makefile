@@ -32,7 +32,7 @@ test-kernels: ## tests on emulated machines, every kernel; takes up to an hour
 	QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNELS=all go test -count=1 -timeout 60m -run '^TestVM' ./internal/vm/...
 	@for k in 6.12 7.x; do QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNEL=$$k go test -count=1 -timeout 30m -run '^TestVMStory' ./checker/enforce || exit; done
 
-bench: ## Go benchmarks, and a scan of 1,000 disks against lsblk
+bench: ## Go benchmarks, verify against fio, a scan of 1,000 disks against lsblk
 	@.ci/bench
 
 generate: ## rewrite generated files
