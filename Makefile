@@ -4,7 +4,7 @@
 FUZZTIME ?= 60s
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
-.PHONY: help scan build test lint fuzz vm test-kernels bench generate clean
+.PHONY: help scan build test lint fuzz vm test-kernels soak bench generate clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r target what; do \
@@ -31,6 +31,9 @@ vm: ## tests on emulated machines, one kernel
 test-kernels: ## tests on emulated machines, every kernel; takes up to an hour
 	QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNELS=all go test -count=1 -timeout 60m -run '^TestVM' ./internal/vm/...
 	@for k in 6.12 7.x; do QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNEL=$$k go test -count=1 -timeout 30m -run '^TestVMStory' ./checker/enforce || exit; done
+
+soak: ## verify against simulated faults at length (SEEDS=200, VM=1); log in docs/soak.log
+	@.ci/soak
 
 bench: ## Go benchmarks, verify against fio, a scan of 1,000 disks against lsblk
 	@.ci/bench
