@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"syscall"
 	"time"
 
@@ -27,7 +26,6 @@ type fakeDevice struct {
 	buffers        map[string][]byte
 	now            time.Time
 	afterHang      error // what Recover answers
-	mu             sync.Mutex
 	depth          int   // commands of the batch under way
 	shape          Shape // memory of the command under way
 	largestSent    int

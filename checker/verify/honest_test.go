@@ -457,3 +457,37 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+// TestSurfaceSaysWhose: reading only, a surface pass compares as well; and it says
+// whose fault it met.
+func TestSurfaceSaysWhose(t *testing.T) {
+	content := make([]byte, 8<<20)
+	for i := range content {
+		content[i] = byte(i >> 9 * 7)
+	}
+	d, f := disk(8<<20, 1)
+	if _, err := d.WriteAt(content, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.SetFaults(faultdisk.Fault{Name: "read", When: longer(rd, 512), Do: faultdisk.Flip(700)})
+	r := verifyDevice(t, f, f, Options{Surface: 1024, Mode: ModeReadOnly})
+	if r.Verdict != VerdictFaulty || r.Findings[0].Op != "read" || r.Findings[0].Class != ClassFlipped {
+		t.Errorf("%s: %s", r.Verdict, r.Sentence)
+	}
+	d.SetFaults()
+	if r := verifyDevice(t, f, f, Options{Surface: 1024, Mode: ModeReadOnly}); r.Verdict != VerdictClean || r.Read < 16<<20 {
+		t.Errorf("%s: %s, %d read", r.Verdict, r.Sentence, r.Read)
+	}
+	for _, op := range []faultdisk.Op{wr, rd} {
+		_, f := disk(32<<20, 1, faultdisk.Fault{Name: "one place", When: faultdisk.All(longer(op, 512), faultdisk.Touches(20<<20, 1)), Do: faultdisk.Flip(100)})
+		r := verifyDevice(t, f, f, Options{Surface: 1024})
+		if r.Verdict != VerdictFaulty || r.Findings[0].Op != op.String() || r.Findings[0].Class != ClassFlipped {
+			t.Errorf("%s: %s: %s", op, r.Verdict, r.Sentence)
+		}
+	}
+	// A command that hangs: the device is waited for.
+	_, f = disk(32<<20, 1, faultdisk.Fault{Name: "hang", When: faultdisk.All(longer(wr, 512), faultdisk.Touches(20<<20, 1)), Do: hang})
+	if r := verifyDevice(t, f, f, Options{Surface: 1024}); r.Verdict != VerdictFaulty || r.Findings[0].Class != ClassTimeout || f.recovered != 1 {
+		t.Errorf("%s: %s, recovered %d times", r.Verdict, r.Sentence, f.recovered)
+	}
+}
