@@ -19,23 +19,34 @@ import (
 
 // A vmKind is a fault as a disk behind a real kernel has it.
 type vmKind struct {
-	name  string
-	at    int // sectors that still pass
-	when  faultdisk.When
-	do    faultdisk.Action
-	op    string
-	class verify.Class
+	name     string
+	at       int // sectors that still pass
+	when     faultdisk.When
+	do       faultdisk.Action
+	op       string
+	class    verify.Class
+	args     []string // in place of those that make a run short
+	cond     string   // what it takes, as the finding says it
+	bad      []verify.Range
+	patience string // device/timeout in seconds
 }
 
 func larger(op faultdisk.Op, sectors int) faultdisk.When {
 	return faultdisk.All(faultdisk.Is(op), faultdisk.LongerThan(sectors*512))
 }
 
-// vmKinds is each kind once. Torn writes and shifts need no more than what the
-// disk itself does; those that need to know the host's memory or depth are
-// tested in process.
+// vmKinds is each kind once. Those that take the host's memory or several
+// commands at a time, which a disk cannot see, are tested in process.
 func vmKinds() []vmKind {
 	const w, r = faultdisk.Write, faultdisk.Read
+	shifted := func(t *faultdisk.Transfer) error {
+		const n = 700 * 512
+		return faultdisk.Split(t, []faultdisk.Part{{Data: t.Data[:n], At: t.Offset}, {Data: t.Data[n:], At: t.Offset + n + 512}})
+	}
+	large := 0
+	unaligned := func(q faultdisk.Request, _ *rand.Rand) bool {
+		return q.Op == w && q.Length > 900*512 && q.Offset%4096 != 0
+	}
 	return []vmKind{
 		{name: "tail dropped", at: 1024, when: larger(w, 1024), do: faultdisk.Truncate(1024 * 512), op: "write", class: verify.ClassTruncated},
 		{name: "tail zeroed", at: 777, when: larger(w, 777), do: faultdisk.ZeroTail(777 * 512), op: "write", class: verify.ClassZeroed},
@@ -48,6 +59,17 @@ func vmKinds() []vmKind {
 		{name: "stale reads", at: 600, when: larger(r, 600), do: faultdisk.Stale(), op: "read", class: verify.ClassStale},
 		{name: "error", at: 1500, when: larger(w, 1500), do: faultdisk.Fail(syscall.EIO), op: "write", class: verify.ClassError},
 		{name: "sometimes", at: 1100, when: faultdisk.All(larger(w, 1100), faultdisk.Probability(0.3)), do: faultdisk.Truncate(1100 * 512), op: "write", class: verify.ClassTruncated},
+		{name: "tail shifted", at: 700, when: larger(w, 700), do: shifted, op: "write", class: verify.ClassShifted},
+		{name: "after the 20th", at: 1200, when: func(q faultdisk.Request, _ *rand.Rand) bool {
+			if q.Op == w && q.Length > 1200*512 {
+				large++
+			}
+			return q.Op == w && q.Length > 1200*512 && large > 20
+		}, do: faultdisk.Truncate(512 * 512), op: "write", class: verify.ClassTruncated},
+		{name: "only unaligned", at: 900, when: unaligned, do: faultdisk.Truncate(512 * 512), op: "write", class: verify.ClassTruncated, cond: "inside a physical block",
+			args: []string{"--sizes", "512,896,1000,1024", "--region", "8M", "--path", "command"}},
+		{name: "hang at exactly 2000", at: 1999, when: faultdisk.All(faultdisk.Is(w), faultdisk.Exactly(2000*512)), do: faultdisk.Delay(5 * time.Second), op: "write", class: verify.ClassTimeout,
+			args: []string{"--sizes", "1024,1999,2000,2001", "--region", "8M", "--plain"}, bad: []verify.Range{{From: 2000, To: 2000}}, patience: "2"},
 		{name: "a set of sizes", at: 1023, when: func(q faultdisk.Request, _ *rand.Rand) bool {
 			n := q.Length / 512
 			return q.Op == w && (n == 1024 || n >= 1344 && n < 1500)
@@ -132,7 +154,16 @@ func (k vmKind) check(ctx context.Context, t *testing.T, m *vm.Machine, serial s
 	if err != nil {
 		return err
 	}
-	r, res, err := verifyIn(ctx, m, append(quickly(serial, "--largest", "1M", "--plain", "--path", "command", "--region", "8M"), d.Dev())...)
+	if k.patience != "" {
+		if err := m.WriteAttr(ctx, d.Sysfs("device/timeout"), k.patience); err != nil {
+			return err
+		}
+	}
+	args := k.args
+	if args == nil {
+		args = []string{"--largest", "1M", "--plain", "--path", "command", "--region", "8M"}
+	}
+	r, res, err := verifyIn(ctx, m, append(quickly(serial, args...), d.Dev())...)
 	if err != nil {
 		return err
 	}
@@ -144,7 +175,10 @@ func (k vmKind) check(ctx context.Context, t *testing.T, m *vm.Machine, serial s
 	if f.Op != k.op || f.Class != k.class || f.Good != k.at || !f.Exact {
 		return fmt.Errorf("%s %s above %d (exact %v), want %s %s above %d: %s", f.Op, f.Class, f.Good, f.Exact, k.op, k.class, k.at, r.Sentence)
 	}
-	if f.Class != verify.ClassError && (len(f.Examples) == 0 || !f.Proved) {
+	if !strings.Contains(f.When, k.cond) || k.bad != nil && !slices.Equal(f.Bad, k.bad) {
+		return fmt.Errorf("bad %v, only %q: want %v, %q", f.Bad, f.When, k.bad, k.cond)
+	}
+	if f.Failure == "" && (len(f.Examples) == 0 || !f.Proved) {
 		return fmt.Errorf("no example, or no proof of the size")
 	}
 	return nil
