@@ -73,7 +73,7 @@ func TestHealthyDisks(t *testing.T) {
 // 19 of 20 runs.
 func TestRareFaults(t *testing.T) {
 	for _, p := range []float64{0.005, 0.05, 0.1} {
-		n, right, found := seeds(t), 0, 0
+		n, right, found, missed := seeds(t), 0, 0, 0
 		for seed := range n {
 			rng := rand.New(rand.NewPCG(uint64(seed), 5))
 			at := 130 + rng.IntN(600)
@@ -81,6 +81,11 @@ func TestRareFaults(t *testing.T) {
 			d.SetFaults(faultdisk.Fault{Name: "rare", When: faultdisk.All(longer(faultdisk.Write, at), faultdisk.Probability(p)), Do: faultdisk.Truncate(at * SectorBytes)})
 			f.command, f.block = 1024, 1024
 			r := verifyFake(t, f, Options{Level: Default, Seed: uint64(seed)})
+			if r.Verdict == VerdictClean && !slices.ContainsFunc(r.Sizes, func(w *Row) bool { return w.Sectors > at && w.Clean() && w.Bound95 < p }) {
+				t.Logf("p %v, seed %d, at %d: not met, and no size claims that it was ruled out", p, seed, at)
+				missed++
+				continue
+			}
 			if r.Verdict != VerdictFaulty {
 				t.Errorf("p %v, seed %d, at %d: %s", p, seed, at, r.Sentence)
 				continue
@@ -95,6 +100,9 @@ func TestRareFaults(t *testing.T) {
 			if g.RateLow > p || g.RateHigh < p {
 				t.Logf("p %v, seed %d: rate %.3f to %.3f of %d in %d", p, seed, g.RateLow, g.RateHigh, g.Fails, g.Tries)
 			}
+		}
+		if p >= 0.05 && missed > 0 || missed*2 > n {
+			t.Errorf("p %v: not met in %d of %d", p, missed, n)
 		}
 		if right*20 < found*19 {
 			t.Errorf("p %v: the truth lies in the interval in %d of %d", p, right, found)
