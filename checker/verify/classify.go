@@ -255,7 +255,7 @@ func (d damage) words(op Op) string {
 		case ClassOnes:
 			return fmt.Sprintf("each read returns ones from sector %d on", d.from)
 		case ClassShifted:
-			return fmt.Sprintf("from sector %d of each read on the data is %d sectors off", d.from, abs(d.shift))
+			return fmt.Sprintf("the data of each read, from sector %d on, is %d sectors off", d.from, abs(d.shift))
 		case ClassMisplaced:
 			return fmt.Sprintf("each read returns data from %d sectors off", abs(d.shift))
 		case ClassWrapped:
@@ -287,7 +287,7 @@ func (d damage) words(op Op) string {
 	case ClassTorn:
 		return fmt.Sprintf("writes are torn: parts of them (of %d sectors) keep old data", d.unit)
 	case ClassShifted:
-		return fmt.Sprintf("from sector %d of each write on the data lands %+d sectors off", d.from, d.shift)
+		return fmt.Sprintf("the data of each write, from sector %d on, lands %+d sectors off", d.from, d.shift)
 	case ClassMisplaced:
 		return fmt.Sprintf("writes land %+d sectors off", d.shift)
 	case ClassWrapped:

@@ -403,7 +403,7 @@ printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=notrunc 2>/dev/null; sync; bl
 	if err := run(fmt.Sprintf("blockdev --setrw %s", held.Dev())); err != nil {
 		return err
 	}
-	md, err := m.MDCreate(ctx, "vtest", 1, held, vscsi)
+	md, err := m.MDCreate(ctx, "md7", 1, held, vscsi)
 	if err != nil {
 		return err
 	}
