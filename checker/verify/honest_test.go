@@ -491,3 +491,14 @@ func TestSurfaceSaysWhose(t *testing.T) {
 		t.Errorf("%s: %s, recovered %d times", r.Verdict, r.Sentence, f.recovered)
 	}
 }
+
+// TestNothingReaches: a device that nothing can be sent to in one piece is
+// inconclusive, and planned for, without more ado.
+func TestNothingReaches(t *testing.T) {
+	_, f := disk(8<<20, 1)
+	f.command, f.block, f.fragmented = 0, 0, 0
+	MakePlan(f, Options{Mode: ModeFile, Level: Quick, Now: f.clock})
+	if r := verifyDevice(t, f, f, Options{Mode: ModeFile}); r.Verdict == VerdictClean || r.SafeMaxSectors != nil {
+		t.Errorf("%s: %s", r.Verdict, r.Sentence)
+	}
+}

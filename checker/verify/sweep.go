@@ -65,7 +65,7 @@ func (r *run) step(p Path) int {
 
 // depthFor reduces a depth to what memory and the target allow for a size.
 func (r *run) depthFor(size, depth int) int {
-	stride := (size + 4095) / 4096 * 4096
+	stride := max(4096, (size+4095)/4096*4096)
 	return max(1, min(depth, maxMemory/SectorBytes/stride))
 }
 

@@ -320,7 +320,7 @@ printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=notrunc 2>/dev/null; sync; bl
 	refused("the mounted partition", "mounted", "--serial", "BUSY", busy.Dev()+"1")
 	refused("without a serial number", "", busy.Dev())
 	// The file on it can be tested, and the file system is as it was.
-	r, res, err := verifyIn(ctx, m, "--file", "/mnt/busy/test", "--file-size", "16M", "--quick", "--largest", "1M")
+	r, res, err := verifyIn(ctx, m, "--file", "/mnt/busy/test", "--file-size", "16M", "--quick", "--sizes", "512,1024")
 	if err != nil {
 		return err
 	}
@@ -332,7 +332,7 @@ printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=notrunc 2>/dev/null; sync; bl
 		t.Error("the file was left behind")
 	}
 	// Reading a mounted disk is allowed.
-	if r, res, err = verifyIn(ctx, m, "--quick", "--largest", "512K", busy.Dev()); err != nil {
+	if r, res, err = verifyIn(ctx, m, "--quick", "--sizes", "512,1024", busy.Dev()); err != nil {
 		return err
 	}
 	if res.Exit != 0 {
@@ -345,7 +345,7 @@ printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=notrunc 2>/dev/null; sync; bl
 	if err := run("dd if=/dev/zero of=/mnt/busy/loopfile bs=1M count=16 2>/dev/null; losetup /dev/loop0 /mnt/busy/loopfile"); err != nil {
 		return err
 	}
-	if r, res, err = verifyIn(ctx, m, append(quickly("loopfile", "--largest", "512K"), "/dev/loop0")...); err != nil {
+	if r, res, err = verifyIn(ctx, m, append(quickly("loopfile", "--sizes", "512,1024"), "/dev/loop0")...); err != nil {
 		return err
 	}
 	if res.Exit != 0 || r.Verdict != verify.VerdictClean {
@@ -362,7 +362,7 @@ printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=notrunc 2>/dev/null; sync; bl
 	if err != nil {
 		return err
 	}
-	if r, res, err = verifyIn(ctx, m, append(quickly("BUSY", "--largest", "512K"), busy.Dev()+"2")...); err != nil {
+	if r, res, err = verifyIn(ctx, m, append(quickly("BUSY", "--sizes", "512,1024"), busy.Dev()+"2")...); err != nil {
 		return err
 	}
 	if res.Exit != 0 || r.Target.FirstSector == 0 {
@@ -408,17 +408,15 @@ printf '\125\252' | dd of=%[1]s bs=1 seek=510 conv=notrunc 2>/dev/null; sync; bl
 		return err
 	}
 	refused("a member of an array", "", "--serial", "HELD", held.Dev())
-	if err := m.MDStop(ctx, md.Name); err != nil {
-		return err
-	}
-	refused("a member of an array that is stopped", "", "--serial", "HELD", held.Dev())
-	if err := run(fmt.Sprintf("mdadm --zero-superblock %s %s", held.Dev(), vscsi.Dev())); err != nil {
+	if err := m.MDStop(ctx, md.Name, held, vscsi); err != nil {
 		return err
 	}
 	refused("the wrong serial number", "", "--serial", "HELD2", held.Dev())
 	if err := run(fmt.Sprintf("printf 'LABELONE' | dd of=%[1]s bs=1 seek=512 conv=notrunc 2>/dev/null; printf 'LVM2 001' | dd of=%[1]s bs=1 seek=536 conv=notrunc 2>/dev/null", held.Dev())); err != nil {
 		return err
 	}
+	// A member of an array that is stopped shows by its superblock, as this
+	// does by its label.
 	refused("a physical volume that nothing uses now", "", "--serial", "HELD", held.Dev())
 	return nil
 }
