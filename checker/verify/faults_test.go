@@ -187,8 +187,8 @@ func wants(what string, got, want int) string {
 	return ""
 }
 
-// seeds is how many of each kind are tried: 20, or what QUIRKCHECK_VERIFY_SEEDS
-// says; fewer in short mode.
+// seeds is how many of each kind are tried: what QUIRKCHECK_VERIFY_SEEDS says (20 in
+// CI), else 5; fewer in short mode.
 func seeds(t testing.TB) int {
 	if s, err := strconv.Atoi(os.Getenv("QUIRKCHECK_VERIFY_SEEDS")); err == nil && s > 0 {
 		return s
@@ -196,7 +196,7 @@ func seeds(t testing.TB) int {
 	if testing.Short() {
 		return 2
 	}
-	return 20
+	return 5
 }
 
 func (k kind) run(t *testing.T, seed int) (*Report, int, *fakeDevice) {

@@ -222,7 +222,7 @@ func (a *app) config(cmd *cobra.Command) (config, error) {
 // knownEnv: configuration keys, and what only tests and the test bench use.
 func knownEnv(key string) bool {
 	_, ok := configDefaults[strings.ToLower(key)]
-	return ok || key == "CONFIG" || strings.HasPrefix(key, "VM")
+	return ok || key == "CONFIG" || strings.HasPrefix(key, "VM") || key == "VERIFY_SEEDS"
 }
 
 // findConfig returns the file to read: --config, QUIRKCHECK_CONFIG, the
