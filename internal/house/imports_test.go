@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"probe/ata":                        {},
 	"probe/nvme":                       {},
 	"probe/dump":                       {},
+	"probe/klog":                       {},
 	"probe/decode":                     {"probe/scsi", "probe/ata", "probe/nvme"},
 	"quirks":                           {"schema", "internal/kernel"},
 	"quirks/mkindex":                   {"quirks"},
