@@ -66,6 +66,8 @@ type Device struct {
 	Partitions []Partition
 	// Paths of an NVMe multipath head; nil for anything else.
 	Paths []NVMePath
+	// Counters of errors, where Options.Counters asks for them.
+	Counters []Counter
 	// Disagreements are facts of which two sources give different values.
 	Disagreements []Disagreement
 	// RequestBased tells a device-mapper device that clones requests
@@ -328,6 +330,9 @@ func (r *reader) readDevice(d *Device, block dir) {
 	d.Members = sortedNames(block, "slaves")
 	d.Holders = sortedNames(block, "holders")
 	d.readPartitions(block)
+	if r.counters {
+		d.readCounters(block, below)
+	}
 	switch hardware := d.Kind == "disk" || d.Kind == "optical"; {
 	case below != nil:
 		d.hang(r.ancestry(d.devPath))

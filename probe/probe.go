@@ -42,6 +42,9 @@ type Options struct {
 	// Progress is told how many devices are handed out for reading (nil: nobody
 	// is told). It is called by the goroutine that called Read.
 	Progress func(done, total int)
+	// Counters reads the devices' own counts of errors too, into
+	// Device.Counters: three more files a SCSI disk.
+	Counters bool
 	// Workers is the number of devices read at a time, 0 for one a processor.
 	Workers int
 }
@@ -103,7 +106,7 @@ func Read(ctx context.Context, sys fs.FS, o Options) (*Inventory, error) {
 	inv := &Inventory{}
 	inv.readHost(sys, root)
 
-	r := reader{fsys: sys, shared: &shared{ancestors: map[string]*ancestor{}}, avoid: o.Avoid}
+	r := reader{fsys: sys, shared: &shared{ancestors: map[string]*ancestor{}}, avoid: o.Avoid, counters: o.Counters}
 	if d, err := openDir(sys, "run/udev/data"); err == nil {
 		d.close()
 		r.udev = true
@@ -245,6 +248,8 @@ type reader struct {
 	udev   bool
 	avoid  func(*Device) []Avoided
 	shared *shared
+
+	counters bool
 }
 
 // shared is what the devices of one reading have in common.
