@@ -23,14 +23,28 @@ type Counter struct {
 // device refuses, also those that other programs send; 6.1 has all three.
 var scsiCounters = []string{"iodone_cnt", "ioerr_cnt", "iotmo_cnt"}
 
+// CountersNote is what a note is about that says of all counters of a device
+// that nobody asked for them.
+const CountersNote = "counters"
+
 // maxMembers bounds the members of an md array that are asked for their errors.
 const maxMembers = 512
 
-// readCounters fills d.Counters.
+// readCounters fills d.Counters. A recording by a version that did not ask for
+// them has none, which is one note.
 func (d *Device) readCounters(block, below dir) {
+	recorded := true
+	failed := func(what string, err error, source string) {
+		if !errors.Is(err, ErrNotRecorded) {
+			d.note(what, Unreadable, err.Error(), source)
+		} else if recorded {
+			recorded = false
+			d.note(CountersNote, NotAsked, "the recording was made without the devices' counts of errors", source)
+		}
+	}
 	read := func(at dir, file, source string, parse func(string) (uint64, error)) (uint64, bool) {
 		b, err := at.readFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrNotRecorded) {
 			return 0, false
 		}
 		var n uint64
@@ -38,7 +52,7 @@ func (d *Device) readCounters(block, below dir) {
 			n, err = parse(strings.TrimSpace(string(b)))
 		}
 		if err != nil {
-			d.note(file, Unreadable, err.Error(), source)
+			failed(file, err, source)
 		}
 		return n, err == nil
 	}
@@ -57,6 +71,9 @@ func (d *Device) readCounters(block, below dir) {
 	// md/dev-XXX/errors).
 	names, err := block.list("md")
 	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotRecorded) {
+			failed("md", err, d.SysPath+"/md")
+		}
 		return
 	}
 	slices.SortFunc(names, compareNames)

@@ -266,6 +266,71 @@ func TestNotRecordedIsNotAsked(t *testing.T) {
 	}
 }
 
+// TestCountersAreReplayed: what a scan with a log reads is in every capture,
+// redacted or not; of an older one without, nobody knows.
+func TestCountersAreReplayed(t *testing.T) {
+	m := sysfstree.NewSmall("6.12.90-test")
+	m.SCSI("pci0000:00/0000:00:03.0/host0", "0:0:0:0", "sda", map[string]string{"iodone_cnt": "0xffffffffdeadbeef", "ioerr_cnt": "0xc1", "iotmo_cnt": "S64ENX0R123456"}, nil)
+	m.SCSI("pci0000:00/0000:00:03.0/host0", "0:0:1:0", "sdb", map[string]string{"iodone_cnt": "0x1a2b3c4d", "ioerr_cnt": "0x0"}, nil)
+	m.Virtual("md0", map[string]string{"md/level": "raid1", "md/dev-sda1/errors": "12345678901", "md/dev-sdb1/errors": "0"})
+	type of struct {
+		Counters []probe.Counter
+		Notes    []probe.Note
+	}
+	read := func(sys fs.FS) map[string]of {
+		inv, err := probe.Read(t.Context(), sys, probe.Options{Counters: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]of{}
+		for _, d := range inv.Devices {
+			one := of{Counters: d.Counters}
+			for _, n := range d.Notes {
+				if strings.HasSuffix(n.What, "_cnt") || n.What == probe.CountersNote {
+					one.Notes = append(one.Notes, n)
+				}
+			}
+			all[d.Name] = one
+		}
+		return all
+	}
+	want := read(m)
+	if len(want["sda"].Counters) != 2 || len(want["sda"].Notes) != 1 || len(want["sdb"].Counters) != 2 || len(want["md0"].Counters) != 2 {
+		t.Fatalf("of the machine: %+v", want)
+	}
+	for _, include := range []bool{true, false} {
+		b, c, _ := take(t, m, capture.Options{IncludeSerials: include})
+		got := read(readBack(t, b).FS())
+		if !include { // what is no number is no counter, and may be anything
+			if strings.Contains(string(b), "S64ENX0R") {
+				t.Error("the capture holds a serial number in a counter's place")
+			}
+			got["sda"].Notes[0].Why = want["sda"].Notes[0].Why
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("serials included: %v (-live +replayed)\n%s", include, diff)
+		}
+		for name := range c.Files {
+			if strings.HasSuffix(name, "_cnt") || strings.HasSuffix(name, "/errors") {
+				delete(c.Files, name)
+			}
+		}
+		for _, all := range []map[string][]string{c.Directories, c.Absent} {
+			for name := range all {
+				if strings.HasSuffix(name, "/0:0:1:0") || strings.HasSuffix(name, "/md") {
+					delete(all, name)
+				}
+			}
+		}
+		old := read(c.FS())
+		for _, name := range []string{"sda", "sdb", "md0"} {
+			if d := old[name]; len(d.Counters) != 0 || len(d.Notes) != 1 || d.Notes[0].What != probe.CountersNote || d.Notes[0].State != probe.NotAsked {
+				t.Errorf("%s of a capture without counters: %+v", name, d)
+			}
+		}
+	}
+}
+
 // TestNamesAreReplayed: every way to name a device works on a capture.
 func TestNamesAreReplayed(t *testing.T) {
 	sys := recorded.FS(t, "7.3.4-debian13-backports")

@@ -227,6 +227,7 @@ const (
 	keepText                  // an identity of a kind, or the kernel's words
 	keepData                  // a page without anything of one device
 	raidLevel
+	counter
 	serialNumber
 	wwn
 	uuidText
@@ -265,6 +266,7 @@ var byBase = map[string]contents{
 	"dhchap_secret": hostText, "dhchap_ctrl_secret": hostText, "partname": volumeName, "backing_file": volumeName, "backing_dev_name": volumeName, "backing_dev_cache_label": volumeName,
 	"manfid": keepText, "oemid": keepText, "fwrev": keepText, "hwrev": keepText, // of an MMC card; its name is in sortOf
 	"raid_level": raidLevel, "level": raidLevel, "chunk_size": plainText, "raid_disks": plainText, "partition": plainText,
+	"iodone_cnt": counter, "ioerr_cnt": counter, "iotmo_cnt": counter, "errors": counter,
 }
 
 var reMMCName = regexp.MustCompile(`/mmc\d+:[0-9a-f]{4}/name$`)
@@ -332,6 +334,10 @@ func (r *redactor) content(c *Capture, name string) Content {
 			return b
 		}
 		return Content(r.of(KindOther, text))
+	case counter:
+		if reCounter.MatchString(text) {
+			return b
+		}
 	case volumeName:
 		return Content(r.volume(text))
 	case volumeUUID:
@@ -384,6 +390,10 @@ func isLevel(text string) bool {
 	}
 	return len(text) <= 32
 }
+
+// reCounter is a number as the kernel counts: a SCSI device's has up to 16
+// digits, as its sign is widened (scsi_sysfs.c, show_sdev_iostat).
+var reCounter = regexp.MustCompile(`^(?:0x[0-9a-f]{1,16}|[0-9]{1,20})\n?$`)
 
 func (r *redactor) trimmed(text string, f func(string) string) string {
 	plain := strings.Trim(text, " \t\n\x00")

@@ -39,12 +39,14 @@ type Options struct {
 }
 
 // Take reads the machine rooted at sys and returns its capture, and what was
-// replaced in it. Beside what a scan reads it asks for the names a device can
-// be called by: partitions, and the links in dev/disk/by-id. Errors are those
-// of probe.Read.
+// replaced in it. Beside what a scan reads it asks for the devices' own counters
+// of errors, which a scan with a log reads, and for the names a device can be
+// called by: partitions, and the links in dev/disk/by-id. Errors are those of
+// probe.Read.
 func Take(ctx context.Context, sys fs.FS, o Options) (*Capture, Summary, error) {
 	rec := newRecorder()
 	seen := probe.Record(sys, rec)
+	o.Probe.Counters = true
 	if _, err := probe.Read(ctx, seen, o.Probe); err != nil {
 		return nil, Summary{}, err
 	}
