@@ -14,7 +14,7 @@ import (
 
 // Check decides about every device of an inventory.
 func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
-	r := &Report{SchemaVersion: SchemaVersion, Devices: []*Device{}, Findings: []Finding{}, Notes: []Note{}, Faults: []Fault{}}
+	r := &Report{SchemaVersion: SchemaVersion, Devices: []*Device{}, Findings: []Finding{}, Notes: []Note{}, Faults: []Fault{}, Symptoms: []Symptom{}}
 	r.Tool.Name = "quirkcheck"
 	r.Database = databaseOf(db, p.Now)
 	if inv.Kernel.Ok() {

@@ -48,6 +48,9 @@ type Report struct {
 	Summary       Summary   `json:"summary"`
 	Notes         []Note    `json:"notes"`
 	Faults        []Fault   `json:"faults"`
+	// Symptoms are what AddSymptoms found; Log is nil where no log was read.
+	Symptoms []Symptom   `json:"symptoms"`
+	Log      *LogSummary `json:"log,omitempty"`
 }
 
 // Tool names the program that made the report.
@@ -286,6 +289,7 @@ type Finding struct {
 	Why         []Why              `json:"why"`
 	Advice      []string           `json:"advice,omitempty"`
 	Settings    []Setting          `json:"settings,omitempty"` // knobs beside max_sectors
+	Evidence    []string           `json:"evidence,omitempty"` // what symptoms say for and against it
 }
 
 // MitigatedBy names what protects a device that an entry matches.
