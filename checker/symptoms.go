@@ -73,6 +73,9 @@ type SizeJudgment struct {
 	Above        uint64  `json:"above"`         // incidents whose largest command is above the bound
 	Within       uint64  `json:"within"`        // incidents of which no command is
 	Strengthens  bool    `json:"strengthens"`
+
+	// effect of the finding where it shows otherwise than this symptom.
+	elsewise quirks.Effect
 }
 
 // sizesShown bounds the lists of sizes in a report.
@@ -466,6 +469,9 @@ func (r *Report) judge(s *Symptom, reported map[string]*Device, db *quirks.Set) 
 				}
 			}
 			j.Strengthens = j.Above > 0
+			if !bringsAbout(f.Effect, s.Kind) {
+				j.elsewise = f.Effect
+			}
 		case !sized && bringsAbout(f.Effect, s.Kind):
 			j.Strengthens = true
 		default:
@@ -535,6 +541,14 @@ func (r *Report) evidence() {
 	}
 }
 
+// foretold ends a sentence about commands above a bound.
+func (j SizeJudgment) foretold(it string) string {
+	if j.elsewise != "" {
+		return "which speaks for " + it + ", though its effect is " + string(j.elsewise)
+	}
+	return "as " + it + " foretells"
+}
+
 // evidenceText says what one symptom tells about one finding.
 func evidenceText(s *Symptom, j SizeJudgment) string {
 	what := s.Kind
@@ -552,8 +566,8 @@ func evidenceText(s *Symptom, j SizeJudgment) string {
 	case j.BoundSectors == nil:
 		return fmt.Sprintf("%s%s, %d times, as this quirk foretells", where, what, s.Count)
 	case j.Above > 0 && j.Within == 0:
-		return fmt.Sprintf("%s%s in %d incidents, each with a command above the bound of %d sectors (largest %d): as this quirk foretells",
-			where, what, j.Above, *j.BoundSectors, s.incidents[0].Sectors)
+		return fmt.Sprintf("%s%s in %d incidents, each with a command above the bound of %d sectors (largest %d), %s",
+			where, what, j.Above, *j.BoundSectors, s.incidents[0].Sectors, j.foretold("this quirk"))
 	case j.Above > 0:
 		return fmt.Sprintf("%s%s in %d incidents above the bound of %d sectors (largest %d), and in %d within it, which the bound does not explain",
 			where, what, j.Above, *j.BoundSectors, s.incidents[0].Sectors, j.Within)
@@ -596,7 +610,7 @@ func meaningOf(s *Symptom, d *Device) string {
 		}
 		switch {
 		case j.Above > 0 && j.Within == 0:
-			return fmt.Sprintf("%s: above the bound of %d of %s, as it foretells", size, *j.BoundSectors, j.Quirk)
+			return fmt.Sprintf("%s: above the bound of %d of %s, %s", size, *j.BoundSectors, j.Quirk, j.foretold("it"))
 		case j.Above > 0:
 			return fmt.Sprintf("%s: above the bound of %d of %s; %d of %d incidents are within it", size, *j.BoundSectors, j.Quirk, j.Within, j.Above+j.Within)
 		default:

@@ -2,6 +2,7 @@ package klog
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 )
 
@@ -10,6 +11,7 @@ type names struct {
 	ata   map[string]ataName  // by N.NN
 	scsi  map[string]scsiName // by H:C:T:L
 	disks map[string]string   // disk to H:C:T:L
+	at    map[string]string   // and back
 	nvme  map[string]string   // controller to PCI address
 	usb   map[string]usbName  // by bus-port.port
 }
@@ -27,7 +29,7 @@ type usbName struct {
 }
 
 func newNames() names {
-	return names{ata: map[string]ataName{}, scsi: map[string]scsiName{}, disks: map[string]string{}, nvme: map[string]string{}, usb: map[string]usbName{}}
+	return names{ata: map[string]ataName{}, scsi: map[string]scsiName{}, disks: map[string]string{}, at: map[string]string{}, nvme: map[string]string{}, usb: map[string]usbName{}}
 }
 
 // keep sets m[k], unless there are too many names already.
@@ -75,10 +77,7 @@ func (n *names) diskSubject(name string) Subject {
 
 // hctlSubject is a SCSI device, by its disk's name where that is known.
 func (n *names) hctlSubject(hctl, disk string) Subject {
-	s := Subject{Space: SpaceDisk, Name: disk}
-	if disk == "" {
-		s.Name = hctl
-	}
+	s := Subject{Space: SpaceDisk, Name: cmp.Or(disk, n.at[hctl], hctl)}
 	n.fill(&s, hctl)
 	return s
 }

@@ -351,7 +351,7 @@ func (p *parser) adapter(t []byte) bool {
 		b, ok := bytes.CutPrefix(b, []byte("scsi "))
 		hctl, _, isHCTL := cutHCTL(b)
 		if ok && isHCTL {
-			e.subject = p.names.hctlSubject(string(hctl), p.diskAt(string(hctl)))
+			e.subject = p.names.hctlSubject(string(hctl), "")
 		}
 		return ok && isHCTL
 	}

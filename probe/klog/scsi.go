@@ -26,6 +26,7 @@ func (p *parser) scsi(t []byte) bool {
 		disk = string(msg[1:i])
 		msg = bytes.TrimLeft(msg[i+1:], " ")
 		keep(p.names.disks, disk, hctl)
+		keep(p.names.at, hctl, disk)
 	}
 	tagged := hctl
 	if bytes.HasPrefix(msg, []byte("tag#")) {
@@ -103,6 +104,7 @@ func (p *parser) scsiFound(hctl, disk string, msg []byte) bool {
 		}
 		id := scsiName{vendor: text(col[:8]), product: text(col[9:25]), revision: text(col[26:])}
 		keep(p.names.scsi, hctl, id)
+		delete(p.names.at, hctl) // another disk, whose name is to come
 		p.saw(Subject{Vendor: id.vendor, Product: id.product, Revision: id.revision}.Identity(), hctl)
 		return true
 	}
@@ -137,7 +139,7 @@ func (p *parser) scsiHost(t []byte) bool {
 	case bytes.HasPrefix(msg, []byte("attempting target reset!")): // mpt3sas, scsih_target_reset
 		e.layer = "mpt3sas"
 		hctl := strings.TrimPrefix(string(name), "target") + ":0"
-		e.subject = p.names.hctlSubject(hctl, p.diskAt(hctl))
+		e.subject = p.names.hctlSubject(hctl, "")
 		p.emit(e)
 		return true
 	default:
@@ -146,18 +148,6 @@ func (p *parser) scsiHost(t []byte) bool {
 	e.subject = Subject{Space: SpaceHost, Name: string(name)}
 	p.emit(e)
 	return true
-}
-
-// diskAt is the disk the log names at an address. It looks through all, so it
-// is for rare lines.
-func (p *parser) diskAt(hctl string) string {
-	found := ""
-	for disk, at := range p.names.disks {
-		if at == hctl && (found == "" || disk < found) {
-			found = disk
-		}
-	}
-	return found
 }
 
 func (p *parser) holdSCSI(e event, s Subject, tagged string) bool {
