@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var sysroot, input string
+	var sysroot, input, logName string
 	var near bool
 	cmd := &cobra.Command{
 		Use:   "explain {DEV | ID [DEV]}",
@@ -24,13 +24,15 @@ func (a *app) explainCommand() *cobra.Command {
 above and below it, every bound on its transfer size, and every entry that
 matches or may, predicate by predicate; then which sources disagree, and what
 was not asked and why. --near adds the entries that came close, and on which
-predicate they failed.
+predicate they failed, --log what a kernel log tells of the device, line by
+line, as scan --log does.
 
 Explain ID shows an entry of the database or a built-in check; with DEV, how
 each of its predicates came out on that device, also where it does not match,
 and whether the configuration suppresses it there.`,
 		Example: `  quirkcheck explain sdb
   quirkcheck explain --near sdb
+  quirkcheck explain --log journal sdb
   quirkcheck explain ata-seagate-st380013as-silent-corruption
   quirkcheck explain stack-exceeds-member dm-1
   quirkcheck explain ata-seagate-st380013as-silent-corruption sdc`,
@@ -65,7 +67,14 @@ and whether the configuration suppresses it there.`,
 			} else if len(args) == 2 {
 				return fail(statusUsage, "quirkcheck db list lists the ids", "no entry %q", args[0])
 			}
-			inv, err := a.read(cmd.Context(), sysroot, input, db, []string{dev})
+			if logName != "" && (entry != nil || isCheck) {
+				return fail(statusUsage, "quirkcheck explain --log "+logName+" "+dev, "--log goes with explain DEV")
+			}
+			log, err := a.logOf(cmd.Context(), logName, sysroot, input)
+			if err != nil {
+				return err
+			}
+			inv, all, err := a.readFor(cmd.Context(), sysroot, input, db, []string{dev}, log)
 			if err != nil {
 				return err
 			}
@@ -84,14 +93,19 @@ and whether the configuration suppresses it there.`,
 				return a.explainCheckOn(check, inv, d, db, p)
 			}
 			r := checker.Check(inv, db, p)
+			log.addTo(r, all, db)
 			misses := checker.Near(checker.SubjectOf(inv, d), db)
-			return a.explainDevice(r, inv, d, misses, near)
+			if err := a.explainDevice(r, inv, d, misses, near); err != nil {
+				return err
+			}
+			return log.failed()
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
 	inputFlag(cmd, &input)
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database")
+	f.StringVar(&logName, "log", "", "show what the kernel log in `file` tells of the device; - is standard input, journal the running kernel's")
 	f.BoolVar(&near, "near", false, "show the entries that nearly match, and on which predicate they fail")
 	completeDevices(cmd)
 	return cmd
@@ -195,6 +209,7 @@ func (a *app) explainDevice(r *checker.Report, inv *probe.Inventory, pd *probe.D
 		w.line("")
 		explainFinding(w, f)
 	}
+	explainSymptoms(w, r)
 	explainNear(w, misses, near)
 	if len(d.Disagreements) > 0 {
 		w.line("")
@@ -416,6 +431,9 @@ func explainOutcome(w *errWriter, f checker.Finding) {
 	}
 	for _, s := range f.Advice {
 		w.line("  %s", clean(s))
+	}
+	for _, s := range f.Evidence {
+		w.line("  evidence: %s", clean(s))
 	}
 }
 

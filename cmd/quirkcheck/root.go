@@ -304,12 +304,18 @@ func (a *app) database(overlays []string) (*quirks.Set, error) {
 
 // inventory reads the machine, or the devices named.
 func (a *app) inventory(ctx context.Context, src source, db *quirks.Set, devs []string) (*probe.Inventory, error) {
+	return a.inventoryWith(ctx, src, db, devs, probe.Options{})
+}
+
+// inventoryWith does so with further options.
+func (a *app) inventoryWith(ctx context.Context, src source, db *quirks.Set, devs []string, o probe.Options) (*probe.Inventory, error) {
 	only, err := names(src.sys, devs)
 	if err != nil {
 		return nil, err
 	}
 	step, stop := a.progress()
-	inv, err := probe.Read(ctx, src.sys, probe.Options{Avoid: checker.AvoidFrom(db), Only: only, Related: true, Progress: step})
+	o.Avoid, o.Only, o.Related, o.Progress = checker.AvoidFrom(db), only, true, step
+	inv, err := probe.Read(ctx, src.sys, o)
 	stop()
 	if err != nil {
 		if ctx.Err() != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) scanCommand() *cobra.Command {
-	var sysroot string
+	var sysroot, logName string
 	var inputs []string
 	cmd := &cobra.Command{
 		Use:   "scan [DEV...]",
@@ -36,12 +36,21 @@ jsonl a line each, with "capture" naming file, host id and label.
 
 DEV is a name (sdb), a /dev path, a by-id link or a partition, which is taken
 as its disk. CURRENT and ADVISED are queue/max_sectors_kb. Exit status 1 means
-that a device is affected at or above --fail-on; quirkcheck explain says why.`,
+that a device is affected at or above --fail-on; quirkcheck explain says why.
+
+--log ties a kernel log to the devices: which commands timed out or failed, how
+large they were, and whether that fits the findings. It takes a file as dmesg,
+journalctl, /dev/kmsg or syslog write it, - for standard input, or journal for
+the log of the running kernel. With --sysroot or one --input it is the log of
+that machine. It changes no verdict and no exit status.`,
 		Example: `  quirkcheck scan
   quirkcheck scan /dev/disk/by-id/ata-ST380013AS_1ABC
   quirkcheck scan --format json > report.json
   quirkcheck scan --fail-on high -q || echo "look at this machine"
+  quirkcheck scan --log journal
+  zcat /var/log/kern.log.2.gz | quirkcheck scan --log -
   quirkcheck scan --sysroot /mnt/copied-tree --overlay ./my-entries
+  quirkcheck scan --input web01.json.gz --log web01.log
   quirkcheck scan --input web01.json.gz --input web02.json.gz --format jsonl`,
 		RunE: func(cmd *cobra.Command, devs []string) error {
 			c, err := a.config(cmd)
@@ -54,6 +63,10 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 			if stdins := slices.DeleteFunc(slices.Clone(inputs), func(s string) bool { return s != "-" }); len(stdins) > 1 {
 				return fail(statusUsage, "", "--input - can be given once")
 			}
+			if len(inputs) > 1 && logName != "" {
+				return fail(statusUsage, "give each machine its own: quirkcheck scan --input "+inputs[0]+" --log FILE",
+					"--log is the log of one machine, and --input names %d", len(inputs))
+			}
 			p, err := a.policy(c)
 			if err != nil {
 				return err
@@ -65,7 +78,12 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 			if len(inputs) > 1 {
 				return a.scanMany(cmd.Context(), inputs, db, devs, c, p)
 			}
-			r, failed := a.scanOne(cmd.Context(), sysroot, strings.Join(inputs, ""), db, devs, p)
+			input := strings.Join(inputs, "")
+			log, err := a.logOf(cmd.Context(), logName, sysroot, input)
+			if err != nil {
+				return err
+			}
+			r, failed := a.scanOne(cmd.Context(), sysroot, input, db, devs, log, p)
 			if failed != nil && (r == nil || c.Format == "table" || c.Quiet) {
 				return failed
 			}
@@ -76,14 +94,16 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 				case "jsonl":
 					err = writeLine(a.stdout, r)
 				default:
-					err = a.table(r, c.Show)
+					if err = a.table(r, c.Show); err == nil && r.Log != nil {
+						err = a.symptoms(r, c.Show)
+					}
 				}
 				if err != nil {
 					return fail(statusFailed, "", "write the report: %w", err)
 				}
 			}
-			if failed != nil {
-				return failed
+			if err := cmp.Or(failed, log.failed()); err != nil {
+				return err
 			}
 			return silent(statusOf(r, p))
 		},
@@ -91,6 +111,7 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 	f := cmd.Flags()
 	f.StringVar(&sysroot, "sysroot", "", "read the machine's tree from `folder`, which holds sys/, instead of /")
 	f.StringArrayVar(&inputs, "input", nil, "read the machine from a capture in `file`, - for standard input; may be repeated: a report for each")
+	f.StringVar(&logName, "log", "", "tie the kernel log in `file` to the devices; - is standard input, journal the running kernel's")
 	cmd.MarkFlagsMutuallyExclusive("input", "sysroot")
 	f.StringSlice("overlay", nil, "add the entries in `folder` to the database; an entry of the same id replaces the built-in one")
 	f.String("format", "table", "output `format`: table, json, jsonl (one line)")
@@ -104,18 +125,34 @@ that a device is affected at or above --fail-on; quirkcheck explain says why.`,
 
 // read opens a machine and makes its inventory.
 func (a *app) read(ctx context.Context, sysroot, input string, db *quirks.Set, devs []string) (*probe.Inventory, error) {
+	inv, _, err := a.readFor(ctx, sysroot, input, db, devs, nil)
+	return inv, err
+}
+
+// readFor is read; with a log, all is the inventory of the whole machine, with
+// the devices' counters: a name in a log is told from others by knowing them.
+func (a *app) readFor(ctx context.Context, sysroot, input string, db *quirks.Set, devs []string, log *machineLog) (inv, all *probe.Inventory, err error) {
 	src, err := a.open(sysroot, input)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer src.close()
-	return a.inventory(ctx, src, db, devs)
+	if log != nil {
+		if _, err := names(src.sys, devs); err != nil {
+			return nil, nil, err
+		}
+		if all, err = a.inventoryWith(ctx, src, db, nil, probe.Options{Counters: true}); err != nil || len(devs) == 0 {
+			return all, all, err
+		}
+	}
+	inv, err = a.inventory(ctx, src, db, devs)
+	return inv, all, err
 }
 
 // scanOne makes the report of a machine. Where the machine could not be read
 // there is an error of statusFailed, and a report that says so for programs.
-func (a *app) scanOne(ctx context.Context, sysroot, input string, db *quirks.Set, devs []string, p checker.Policy) (*checker.Report, error) {
-	inv, err := a.read(ctx, sysroot, input, db, devs)
+func (a *app) scanOne(ctx context.Context, sysroot, input string, db *quirks.Set, devs []string, log *machineLog, p checker.Policy) (*checker.Report, error) {
+	inv, all, err := a.readFor(ctx, sysroot, input, db, devs, log)
 	var se *statusError
 	if err != nil && !(errors.As(err, &se) && se.status == statusFailed) {
 		return nil, err
@@ -124,6 +161,9 @@ func (a *app) scanOne(ctx context.Context, sysroot, input string, db *quirks.Set
 		inv = &probe.Inventory{Notes: []probe.Note{{What: "scan", State: probe.Unreadable, Why: err.Error(), Source: cmp.Or(sysroot, input)}}}
 	}
 	r := checker.Check(inv, db, p)
+	if err == nil {
+		log.addTo(r, all, db)
+	}
 	r.Tool.Version = version()
 	r.GeneratedAt = a.now().UTC().Format(time.RFC3339)
 	return r, err
