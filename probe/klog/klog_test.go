@@ -129,6 +129,25 @@ sd 5:0:0:0: [sda] tag#24 CDB: Write(16) 8a 00 00 00 00 00 7a 2d fd 6b 00 00 00 a
 			"timeout libata write ata2.00 n=1 bytes=4194304*1 lba=2949695488",
 			"reset libata ata2 n=1",
 		}},
+	{"cut at the edge of a screen: the taskfile alone has the count (made of lines above)", `
+ata1.00: cmd 60/00:18:50:4a:4c/20:00:0c:00:00/40 tag 3
+ata2.00: cmd 61/a8:c0:6b:fd:2d/00:00:7a:00:00/40
+ata3.00: cmd 35/00:00:00:c8:d0/00:20:af:00:00/e0 tag 1 dma
+ata4.00: cmd 25/00:00:00:c8:d0/00:00:af:00:00/e0 tag 1
+ata5.00: cmd c8/00:00:dc:0a:d2/00:00:00:00:00/e3 tag 0
+ata6.00: cmd 64/01:00:00:00:00/00:00:00:00:00/a0 tag 0
+ata7.00: cmd ea/00:00:00:00:00/00:00:00:00:00/a0 tag 0
+ata8.00: cmd 06/01:01:00:00:00/00:00:00:00:00/a0 tag 9 dma 512 out`,
+		[]string{
+			"io-error libata read ata1.00 n=1 bytes=8192blocks*1 lba=206326352",
+			"io-error libata write ata2.00 n=1 bytes=168blocks*1 lba=2049834347",
+			"io-error libata write ata3.00 n=1 bytes=8192blocks*1 lba=2949695488",
+			"io-error libata read ata4.00 n=1 bytes=65536blocks*1 lba=2949695488",
+			"io-error libata read ata5.00 n=1 bytes=256blocks*1 lba=64096988",
+			"io-error libata discard ata6.00 n=1",
+			"io-error libata flush ata7.00 n=1",
+			"io-error libata discard ata8.00 n=1",
+		}},
 	{"a cable: SError and bus error, no size to blame (linux-ide; the second line of the log is folded by the mail)", `
 [  120.265268] ata7: limiting SATA link speed to 3.0 Gbps
 [  120.265275] ata7.00: exception Emask 0x10 SAct 0x3f0 SErr 0x400000 action 0x6 frozen

@@ -24,6 +24,7 @@ type parser struct {
 	bySubject map[key]*Symptom
 	order     []*Symptom
 	sizes     int // entries of all lists of sizes
+	addresses int // and of all twins
 	twins     map[string]*twin
 }
 
@@ -193,7 +194,8 @@ func (p *parser) saw(identity, address string) {
 	case w.boot != p.log.Boots:
 		w.boot, w.n, w.addresses = p.log.Boots, 0, map[string]bool{}
 	}
-	if !w.addresses[address] && len(w.addresses) < 64 {
+	if !w.addresses[address] && p.addresses < maxAllSizes {
+		p.addresses++
 		w.addresses[address] = true
 		w.n++
 		w.most = max(w.most, w.n)
