@@ -42,7 +42,7 @@ func (p *parser) ata(t []byte) bool {
 	case bytes.HasPrefix(msg, []byte("cmd ")):
 		return p.ataCommand(name, t, msg)
 	case bytes.HasPrefix(msg, []byte("hard resetting link")), bytes.HasPrefix(msg, []byte("soft resetting link")), // ata_eh_reset
-		bytes.HasPrefix(msg, []byte("hard resetting port")), bytes.HasPrefix(msg, []byte("soft resetting port")): // before 2.6.26
+		bytes.HasPrefix(msg, []byte("hard resetting port")), bytes.HasPrefix(msg, []byte("soft resetting port")): // older kernels
 		p.flushATA()
 		e.kind = Reset
 	case bytes.HasPrefix(msg, []byte("reset failed")), bytes.Contains(msg, []byte("COMRESET failed")), bytes.Contains(msg, []byte("SRST failed")),
@@ -59,7 +59,7 @@ func (p *parser) ata(t []byte) bool {
 	case bytes.HasPrefix(msg, []byte("EH complete")):
 		p.flushATA()
 		return true
-	case bytes.HasPrefix(msg, []byte("Model '")): // ata_dev_print_quirks, from 6.12 on
+	case bytes.HasPrefix(msg, []byte("Model '")): // ata_dev_print_quirks, 6.12
 		model, firmware, quirks, ok := quirkLine(msg)
 		if !ok {
 			return false
@@ -257,8 +257,8 @@ func (r registers) decode() (op string, blocks, lba uint64, hasLBA bool) {
 	return "other", 0, 0, false
 }
 
-// transferred reads the bytes in " tag 3 ncq dma 4194304 in". Kernels before
-// 4.6 print "ncq 4096 in", those before 2.6.25 "cdb 0x0 data 4096 in".
+// transferred reads the bytes in " tag 3 ncq dma 4194304 in". Older
+// kernels print "ncq 4096 in", the oldest "cdb 0x0 data 4096 in".
 func transferred(b []byte) (uint64, bool) {
 	fields := bytes.Fields(b[:min(len(b), 120)])
 	for i := 1; i < len(fields); i++ {

@@ -41,7 +41,7 @@ func (p *parser) block(t []byte) bool {
 		p.emit(e)
 		return true
 	}
-	// blk_print_req_error; before 5.16 behind the name of the function.
+	// blk_print_req_error; older kernels put the name of the function in front.
 	for _, function := range []string{"blk_update_request: ", "print_req_error: ", "end_request: "} {
 		t = bytes.TrimPrefix(t, []byte(function))
 	}
@@ -176,7 +176,7 @@ func (p *parser) nvme(t []byte) bool {
 		case bytes.HasPrefix(what, []byte("completion polled")):
 			e.detail = "completion polled" // done, and the interrupt is missing
 		}
-		if _, op, ok := bytes.Cut(what, []byte("req_op:")); ok { // from 6.7 on
+		if _, op, ok := bytes.Cut(what, []byte("req_op:")); ok { // 6.12; 6.1 does not tell
 			op, _, _ = bytes.Cut(op, []byte("("))
 			e.op = strings.ReplaceAll(strings.ToLower(text(op)), "_", "-")
 		}
