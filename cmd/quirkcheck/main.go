@@ -4,6 +4,7 @@
 // Usage:
 //
 //	quirkcheck scan              every block device of this machine: what is known, what to set
+//	quirkcheck scan --log FILE   ties the failures in a kernel log to the devices
 //	quirkcheck explain DEV       each bound and each predicate behind it, with value and file
 //	quirkcheck recommend         where to put the limit: udev, multipath.conf, kernel parameters, ...
 //	quirkcheck enforce           lower the limit; --apply, --persist, revert
