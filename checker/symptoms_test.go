@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quirkcheck/quirkcheck/checker"
+	"github.com/quirkcheck/quirkcheck/internal/recorded"
 	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
 	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/probe/klog"
@@ -240,6 +241,47 @@ I/O error, dev sdx, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0
 			}
 		})
 	}
+}
+
+// TestRecordedPorts: the ports and addresses that recorded machines show are
+// those that their kernels' logs name.
+func TestRecordedPorts(t *testing.T) {
+	n := 0
+	for _, name := range []string{"6.1.190-debian12", "7.3.4-debian13-backports"} {
+		dir := recorded.FS(t, name)
+		for _, d := range scan(t, dir, checker.Policy{}).Devices {
+			var log string
+			switch ata, scsi := d.Identity.ATA, d.Identity.SCSI; {
+			case d.Kind != "disk":
+				continue
+			case ata != nil && d.Adapter.ATAPort != nil:
+				log = fmt.Sprintf("ata%[1]s.00: ATA-7: %[2]s, %[3]s, max UDMA/100\nata%[1]s.00: qc timeout after 5000 msecs (cmd 0xec)\n", *d.Adapter.ATAPort, *ata.Model, *ata.Firmware)
+			case scsi != nil:
+				hctl := hctlOf(t, dir, d.Name)
+				log = fmt.Sprintf("scsi %s: Direct-Access     %-8s %-16s %-4s PQ: 0 ANSI: 5\nsd %s: rejecting I/O to offline device\n", hctl, *scsi.Vendor, *scsi.Product, *scsi.Revision, hctl)
+			default:
+				continue
+			}
+			n++
+			r := withLog(t, dir, log, false)
+			found := slices.IndexFunc(r.Symptoms, func(s checker.Symptom) bool { return s.First != nil })
+			if found < 0 || r.Symptoms[found].Device == nil || *r.Symptoms[found].Device != d.Name || !r.Symptoms[found].Certain {
+				t.Errorf("%s %s: %q from\n%s", name, d.Name, rows(r), log)
+			}
+		}
+	}
+	if n < 10 {
+		t.Fatalf("only %d disks", n)
+	}
+}
+
+func hctlOf(t *testing.T, sys fs.FS, name string) string {
+	t.Helper()
+	inv, err := probe.Read(context.Background(), sys, probe.Options{Only: []string{name}})
+	if err != nil || len(inv.Devices) != 1 {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return inv.Devices[0].HCTL()
 }
 
 // TestUncertainEvidenceSaysSo: what may be another disk's is told as such.
