@@ -20,6 +20,9 @@ type LogSummary struct {
 	Boots   int    `json:"boots"`
 	Dropped uint64 `json:"dropped"` // understood, and too many different ones to keep
 	Other   uint64 `json:"other"`   // of symptoms of devices that were not asked for, which are not listed
+	// Counters says that the devices' own counters could be asked for: an early
+	// capture has none.
+	Counters bool `json:"counters"`
 }
 
 // Symptom is what the kernel's log or a counter tells of one device, of one
@@ -97,7 +100,7 @@ type LogInput struct {
 // verdict changes by it.
 func (r *Report) AddSymptoms(all *probe.Inventory, db *quirks.Set, in LogInput) {
 	t := newTier(all, in)
-	r.Log = &LogSummary{Source: in.Source, Lines: in.Log.Lines, Known: in.Log.Known, Boots: in.Log.Boots, Dropped: in.Log.Dropped}
+	r.Log = &LogSummary{Source: in.Source, Lines: in.Log.Lines, Known: in.Log.Known, Boots: in.Log.Boots, Dropped: in.Log.Dropped, Counters: true}
 	reported := map[string]*Device{}
 	for _, d := range r.Devices {
 		reported[d.Name] = d
@@ -116,8 +119,19 @@ func (r *Report) AddSymptoms(all *probe.Inventory, db *quirks.Set, in LogInput) 
 		r.Symptoms = append(r.Symptoms, out)
 	}
 	for _, pd := range all.Devices {
-		if reported[pd.Name] != nil {
-			r.Symptoms = append(r.Symptoms, countersOf(pd)...)
+		d := reported[pd.Name]
+		if d == nil {
+			continue
+		}
+		r.Symptoms = append(r.Symptoms, countersOf(pd)...)
+		for _, n := range pd.Notes {
+			if n.What == probe.CountersNote {
+				r.Log.Counters = false
+			}
+			// What is wrong with a counter the report's own inventory may not know.
+			if n := noteOf(n); !slices.Contains(d.Notes, n) {
+				d.Notes = append(d.Notes, n)
+			}
 		}
 	}
 	order := map[string]int{}

@@ -17,10 +17,13 @@ func (a *app) symptoms(r *checker.Report, show string) error {
 	w := &errWriter{w: a.stdout}
 	w.line("")
 	where := fmt.Sprintf("%s (%s, %s)", clean(r.Log.Source), plural(r.Log.Lines, "line"), plural(uint64(r.Log.Boots), "boot"))
+	if r.Log.Counters {
+		where += " and in the devices' counters"
+	}
 	if len(r.Symptoms) == 0 {
-		w.line("Symptoms: none in %s and in the devices' counters. Damaged data leave no line there.", where)
+		w.line("Symptoms: none in %s. Damaged data leave no line there.", where)
 	} else {
-		w.line("Symptoms in %s and in the devices' counters", where)
+		w.line("Symptoms in %s", where)
 		shown := r.Symptoms
 		if show != "all" {
 			shown = shown[:min(len(shown), symptomsShown)]
@@ -32,6 +35,9 @@ func (a *app) symptoms(r *checker.Report, show string) error {
 			w.line("and %d more; --show all lists them, and --format json", n)
 		}
 		symptomMeanings(w, shown)
+	}
+	if !r.Log.Counters {
+		w.line("The devices' counters of errors are not in the capture.")
 	}
 	if r.Log.Other > 0 {
 		w.line("%s about other devices not listed; quirkcheck scan without DEV lists them.", plural(r.Log.Other, "line"))
