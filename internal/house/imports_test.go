@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"probe/decode":                     {"probe/scsi", "probe/ata", "probe/nvme"},
 	"quirks":                           {"schema", "internal/kernel"},
 	"quirks/mkindex":                   {"quirks"},
+	"quirks/kernelsource":              {"quirks", "internal/kernel"},
 	"probe":                            {"probe/scsi", "probe/ata", "probe/nvme", "internal/kernel", "internal/ioctl"},
 	"probe/capture":                    {"probe", "probe/scsi", "probe/ata", "probe/nvme", "schema"},
 	"checker":                          {"quirks", "probe", "internal/kernel", "probe/klog"},
