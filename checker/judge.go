@@ -145,8 +145,11 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 			v, by = byKernel(kernelSays)
 		}
 		f.Verdict, f.MitigatedBy = v, by
-		if f.Verdict == Unknown {
+		switch {
+		case f.Verdict == Unknown:
 			f.Advice = []string{kernelSays.Why}
+		case f.Verdict == Affected && !ok && e.Kernel != nil && len(e.Kernel.Mitigated) > 0:
+			f.Advice = append(f.Advice, "the kernel here: "+unprotected(kernelSays))
 		}
 	}
 	if e.Hidden != nil {

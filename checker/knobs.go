@@ -30,6 +30,7 @@ type knob struct {
 var knobs = map[string]knob{
 	"discard":     {setting: "discard_max_bytes", file: "queue/discard_max_bytes"},
 	"eh_timeout":  {setting: "eh_timeout", file: "device/eh_timeout"},
+	"fua":         {setting: "fua"}, // read only: libata.fua= decides
 	"io_timeout":  {setting: "io_timeout", file: "queue/io_timeout"},
 	"link_power":  {setting: "link_power_management_policy", file: "HOST/link_power_management_policy"},
 	"nomerges":    {setting: "nomerges", file: "queue/nomerges"},
@@ -71,6 +72,9 @@ func settings(sub *quirks.Subject, e *quirks.Entry) []Setting {
 // attr is the file of a knob of this device; name and address stand in the
 // subject's adapter as the checker put them there.
 func (k knob) attr(sub *quirks.Subject) string {
+	if k.file == "" {
+		return ""
+	}
 	name, host := sub.Adapter["device"], sub.Adapter["host"]
 	file := strings.ReplaceAll(k.file, "HCTL", sub.Adapter["hctl"])
 	switch {

@@ -166,7 +166,11 @@ func rangeRows(ranges []RangeEntry) []kernel.Row {
 	rows := make([]kernel.Row, len(ranges))
 	for i, e := range ranges {
 		rows[i] = kernel.Row{Tree: e.Tree, Never: e.Introduced == nil}
-		if e.Introduced != nil {
+		switch {
+		case e.Introduced == nil:
+		case e.After != "":
+			rows[i].After, rows[i].By = e.After, *e.Introduced
+		default:
 			rows[i].Since = *e.Introduced
 		}
 		if e.Fixed != nil {
@@ -261,6 +265,9 @@ type RangeEntry struct {
 	Tree       string  `yaml:"tree"`
 	Introduced *string `yaml:"introduced"`
 	Fixed      *string `yaml:"fixed,omitempty"`
+	// After is the last release seen without the fault, where introduced is
+	// only the first one seen with it; between them the answer is unknown.
+	After string `yaml:"after,omitempty"`
 }
 
 // Hidden describes a fault or cure in a disk the system cannot see.
@@ -368,6 +375,40 @@ func (e *Entry) KernelFlags(r kernel.Release) []string {
 		}
 	}
 	return names
+}
+
+// NamesDevice answers whether the device predicates of the entry alone take the
+// subject, as a table of the kernel does that looks at nothing else: adapter,
+// path and machine stay out of it, and so does an arm without a device. The
+// table of one driver (folder adapter) is asked about that driver's disks only,
+// so there the adapter counts.
+func (e *Entry) NamesDevice(sub *Subject) Truth {
+	t := False
+	if e.Withdrawn != "" {
+		return t
+	}
+	var buf [8]Predicate
+	for i := range e.Where.Any {
+		a := &e.Where.Any[i]
+		if a.Device == nil {
+			continue
+		}
+		preds := a.Device.predicates(buf[:0], sub)
+		if a.Adapter != nil && e.Folder() == "adapter" {
+			preds = a.Adapter.predicates(preds, sub)
+		}
+		t = max(t, conjunction(preds))
+	}
+	for i := range e.Where.None {
+		a := &e.Where.None[i]
+		if t == False {
+			break
+		}
+		if a.Device != nil && a.Adapter == nil && a.USB == nil && a.Machine == nil && a.Stack == nil && len(a.Path) == 0 {
+			t = min(t, conjunction(a.predicates(sub)).Not())
+		}
+	}
+	return t
 }
 
 func (m *Mitigated) applies(r kernel.Release) kernel.Answer {

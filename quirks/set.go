@@ -27,10 +27,28 @@ type slot struct {
 	file  string
 }
 
-// bucket holds the index rows of one identity space by the first byte that a
-// device string must have; rows that start with a wildcard are in first[0].
+// bucket holds the index rows of one identity space: those that name one whole
+// string, and the others by the first bytes, up to leadLen of them, that a
+// device string must have.
 type bucket struct {
-	first [256][]indexKey
+	whole   map[string][]indexKey
+	wholeBy map[string][]indexKey // the same, by their first bytes
+	lead    map[string][]indexKey
+}
+
+// leadLen bytes part the disks of one maker well enough, and a cut name has
+// more.
+const leadLen = 4
+
+// keys calls f for every row.
+func (b *bucket) keys(f func(indexKey)) {
+	for _, m := range []map[string][]indexKey{b.whole, b.lead} {
+		for _, keys := range m {
+			for _, k := range keys {
+				f(k)
+			}
+		}
+	}
 }
 
 type indexKey struct {
@@ -118,57 +136,78 @@ func (s *Set) Match(sub *Subject) []Match {
 	return out
 }
 
+// Named returns the entries whose device predicates alone hold for the subject,
+// by id.
+func (s *Set) Named(sub *Subject) []*Entry {
+	var out []*Entry
+	for _, i := range s.candidates(sub) {
+		if e := s.load(i); e != nil && e.NamesDevice(sub) == True {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
 // candidates returns the slots whose index rows do not rule the subject out,
 // in order.
 func (s *Set) candidates(sub *Subject) []int {
 	var hit []int
-	ask := func(space, first string, known bool, truth func(Pattern) Truth) {
+	// ask looks among the rows that name can satisfy: the whole of a device's
+	// string, or the start of one where cut is set.
+	ask := func(space, name string, cut bool, truth func(Pattern) Truth) {
 		b := s.index[space]
 		if b == nil {
 			return
 		}
-		scan := func(keys []indexKey) {
-			for _, k := range keys {
-				if truth(k.pattern) != False {
-					hit = append(hit, k.slot)
-				}
+		test := func(k indexKey) {
+			if truth(k.pattern) != False {
+				hit = append(hit, k.slot)
 			}
 		}
-		if !known {
-			for c := range b.first {
-				scan(b.first[c])
-			}
+		if cut && len(name) < leadLen {
+			b.keys(test)
 			return
 		}
-		scan(b.first[0])
-		if first != "" && first[0] != 0 {
-			scan(b.first[first[0]])
+		if !cut {
+			for _, k := range b.whole[name] {
+				test(k)
+			}
+		}
+		for n := range min(len(name), leadLen) + 1 {
+			for _, k := range b.lead[name[:n]] {
+				test(k)
+			}
+			if cut {
+				for _, k := range b.wholeBy[name[:n]] {
+					test(k)
+				}
+			}
 		}
 	}
 	always := func(Pattern) Truth { return Unknown }
 	if v := sub.ataView(); v.space != False {
 		switch {
 		case v.wholeModel.Known:
-			ask("ata", v.wholeModel.trimmed(), true, v.modelTruth)
+			ask("ata", v.wholeModel.trimmed(), v.blanks > 0, v.modelTruth)
 		case v.modelCut:
 			ask("ata", v.product.trimmed(), true, v.modelTruth)
 		default:
-			ask("ata", "", false, always)
+			ask("ata", "", true, always)
 		}
 	}
 	if id := sub.scsiView(); id.Vendor.Known {
 		v := id.Vendor.trimmed()
-		ask("scsi", v, true, func(p Pattern) Truth { return truthOf(p.Match(v)) })
+		ask("scsi", v, false, func(p Pattern) Truth { return truthOf(p.Match(v)) })
 	} else if t, _, _ := sub.spaceTruth("scsi", id.Product.Known); t != False {
-		ask("scsi", "", false, always)
+		ask("scsi", "", true, always)
 	}
 	if sub.Device.Space == "nvme" && sub.Device.Model.Known {
 		m := sub.Device.Model.trimmed()
-		ask("nvme", m, true, func(p Pattern) Truth { return truthOf(p.Match(m)) })
+		ask("nvme", m, false, func(p Pattern) Truth { return truthOf(p.Match(m)) })
 	} else if t, _, _ := sub.spaceTruth("nvme", sub.Device.Space == "nvme"); t != False {
-		ask("nvme", "", false, always)
+		ask("nvme", "", true, always)
 	}
-	ask("any", "", false, always)
+	ask("any", "", true, always)
 	slices.Sort(hit)
 	return slices.Compact(hit)
 }
@@ -223,18 +262,28 @@ func newSet(slots []slot, rows map[string][]indexRow) (*Set, error) {
 		for _, r := range rows[sl.id] {
 			b := s.index[r.Space]
 			if b == nil {
-				b = &bucket{}
+				b = &bucket{whole: map[string][]indexKey{}, wholeBy: map[string][]indexKey{}, lead: map[string][]indexKey{}}
 				s.index[r.Space] = b
 			}
 			p, err := CompilePattern(r.Pattern)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", sl.id, err)
 			}
-			var first byte
-			if len(p.toks) > 0 && p.toks[0].kind == tokByte {
-				first = p.toks[0].b
+			if name, isLit := p.Literal(); isLit {
+				by := name[:min(len(name), leadLen)]
+				b.whole[name] = append(b.whole[name], indexKey{i, p})
+				b.wholeBy[by] = append(b.wholeBy[by], indexKey{i, p})
+				continue
 			}
-			b.first[first] = append(b.first[first], indexKey{i, p})
+			n := 0
+			for n < min(len(p.toks), leadLen) && p.toks[n].kind == tokByte {
+				n++
+			}
+			lead := make([]byte, n)
+			for j := range lead {
+				lead[j] = p.toks[j].b
+			}
+			b.lead[string(lead)] = append(b.lead[string(lead)], indexKey{i, p})
 		}
 	}
 	return s, nil
@@ -248,19 +297,15 @@ func (s *Set) Merge(over *Set) (*Set, error) {
 	take := func(from *Set, skip map[string]int) {
 		from.mu.Lock()
 		defer from.mu.Unlock()
+		patterns := make([][]indexRow, len(from.slots))
+		for space, b := range from.index {
+			b.keys(func(k indexKey) { patterns[k.slot] = append(patterns[k.slot], indexRow{space, k.pattern.text}) })
+		}
 		for i, sl := range from.slots {
 			if _, replaced := skip[sl.id]; replaced {
 				continue
 			}
-			for space, b := range from.index {
-				for _, keys := range b.first {
-					for _, k := range keys {
-						if k.slot == i {
-							rows[sl.id] = append(rows[sl.id], indexRow{space, k.pattern.text})
-						}
-					}
-				}
-			}
+			rows[sl.id] = patterns[i]
 			slots = append(slots, sl)
 		}
 	}

@@ -136,7 +136,13 @@ func DecodeSubject(m map[string]any) (s Subject, ignored []string, err error) {
 	if m["scsi"] != nil {
 		s.SCSI.Space = "scsi"
 	}
-	s.Adapter = d.strings("adapter", m["adapter"], []string{"pci", "class", "driver", "firmware", "name", "revision", "subsystem", "host"}, nil)
+	s.Adapter = d.strings("adapter", m["adapter"], []string{"pci", "pci_vendor", "class", "driver", "firmware", "name", "revision", "subsystem", "host"}, nil)
+	if v, ok := s.Adapter["pci_vendor"]; ok { // of the quad, the first part alone
+		if _, whole := s.Adapter["pci"]; !whole {
+			s.Adapter["pci"] = v
+		}
+		delete(s.Adapter, "pci_vendor")
+	}
 	s.USB = d.strings("usb", m["usb"], []string{"vid", "pid", "bcd", "manufacturer", "product", "speed", "max_power", "streams"}, nil)
 	s.Machine = d.strings("machine", m["machine"], []string{"vendor", "product", "board", "bios", "page_size"},
 		map[string]string{"sys_vendor": "vendor", "product_name": "product", "board_name": "board"})

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -116,6 +118,7 @@ func answer(sub *quirks.Subject, db *quirks.Set) matchLine {
 			line.Matches = append(line.Matches, matchEntry{f.Quirk, f.Verdict, f.Effect, f.Severity, []string{}})
 		}
 	}
+	at := map[string]int{}
 	for _, m := range j.Matches {
 		v, ok := verdicts[m.Entry.ID]
 		if !ok {
@@ -124,12 +127,24 @@ func answer(sub *quirks.Subject, db *quirks.Set) matchLine {
 			}
 			v = checker.NotAffected // a capability is no finding
 		}
-		flags := []string{}
-		if m.Truth == quirks.True {
-			flags = append(flags, m.Entry.KernelFlags(sub.Kernel)...)
-		}
-		line.Matches = append(line.Matches, matchEntry{m.Entry.ID, v, m.Entry.Effect, m.Entry.Severity, flags})
+		at[m.Entry.ID] = len(line.Matches)
+		line.Matches = append(line.Matches, matchEntry{m.Entry.ID, v, m.Entry.Effect, m.Entry.Severity, []string{}})
 	}
+	// The kernel's tables look at the device alone: a rule that asks for an
+	// adapter as well sets its flag whatever the adapter.
+	for _, e := range db.Named(sub) {
+		flags := e.KernelFlags(sub.Kernel)
+		if len(flags) == 0 {
+			continue
+		}
+		i, ok := at[e.ID]
+		if !ok {
+			i = len(line.Matches)
+			line.Matches = append(line.Matches, matchEntry{e.ID, checker.NotAffected, e.Effect, e.Severity, nil})
+		}
+		line.Matches[i].KernelFlags = flags
+	}
+	slices.SortStableFunc(line.Matches, func(a, b matchEntry) int { return strings.Compare(a.Quirk, b.Quirk) })
 	return line
 }
 
