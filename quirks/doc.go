@@ -22,7 +22,7 @@ import (
 //go:generate go run ./mkindex .
 
 //go:embed VERSION index.tsv
-//go:embed ata/*.yaml scsi/*.yaml adapter/*.yaml
+//go:embed ata/*.yaml scsi/*.yaml adapter/*.yaml kernel/*.yaml
 var embedded embed.FS
 
 // Embedded returns the file system of the database built into the binary.

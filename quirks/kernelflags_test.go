@@ -1,0 +1,94 @@
+package quirks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
+)
+
+// TestFlagsAreThoseOfTheKernel compares with what the tables of two kernels
+// gave to identities in use, when their own match functions were run on them:
+// no flag missed, none too many.
+func TestFlagsAreThoseOfTheKernel(t *testing.T) {
+	db := builtin(t)
+	for _, table := range []struct {
+		file    string
+		flagged int // identities with flags on either kernel, at least
+		column  string
+		prefix  string // the flags of this table; an ATA disk has INQUIRY strings too
+		subject func(map[string]string) *Subject
+		short   func(string) string
+	}{
+		{"testdata/kernel/models.tsv", 500, "quirks linux-", "ATA_", func(r map[string]string) *Subject {
+			// An unknown firmware was given to the kernel as an empty one.
+			return &Subject{Device: Identity{Space: "ata", Model: KnownText(r["model"]), Firmware: KnownText(r["firmware"])}}
+		}, func(flag string) string {
+			_, name, _ := strings.Cut(strings.TrimPrefix(flag, "ATA_"), "_")
+			return strings.ReplaceAll(strings.ToLower(name), "_", "")
+		}},
+		{"testdata/kernel/inquiry.tsv", 3, "BLIST linux-", "BLIST_", func(r map[string]string) *Subject {
+			return &Subject{SCSI: Identity{Space: "scsi", Vendor: KnownText(r["vendor"]), Product: KnownText(r["model"]), Revision: KnownText(r["rev"])}}
+		}, func(flag string) string { return strings.TrimPrefix(flag, "BLIST_") }},
+	} {
+		rows := readRows(t, table.file)
+		for _, release := range []string{"6.12.117", "6.1.192"} {
+			r, err := kernel.Parse(release)
+			if err != nil {
+				t.Fatal(err)
+			}
+			flagged := 0
+			for _, row := range rows {
+				sub := table.subject(row)
+				sub.Kernel = r
+				var got []string
+				for _, e := range db.Named(sub) {
+					for _, f := range e.KernelFlags(r) {
+						if strings.HasPrefix(f, table.prefix) {
+							got = append(got, table.short(f))
+						}
+					}
+				}
+				slices.Sort(got)
+				want := strings.Fields(row[table.column+release])
+				slices.Sort(want)
+				if fmt.Sprint(slices.Compact(got)) != fmt.Sprint(want) {
+					t.Errorf("%s: %v\n got %v\nwant %v", release, row, got, want)
+				}
+				if len(want) > 0 {
+					flagged++
+				}
+			}
+			if flagged < table.flagged-100 || flagged == 0 {
+				t.Errorf("%s: %d identities with flags on %s", table.file, flagged, release)
+			}
+		}
+	}
+}
+
+// TestNamesDeviceIgnoresEverythingElse: a rule for one adapter sets the flag of
+// the kernel's table whatever the adapter is.
+func TestNamesDeviceIgnoresEverythingElse(t *testing.T) {
+	e := entryOf(t, `match: {any: [{device: {space: ata, model: "A*"}, adapter: {pci: "1002:*"}, path: [libata]}], none: [{device: {space: ata, model: "AB*"}}, {device: {space: ata, model: "AC*"}, path: [libata]}]}`)
+	for text, want := range map[string]Truth{
+		`device: {space: ata, model: "AX"}`:                                               True,
+		`device: {space: ata, model: "AX"}, path: scsi, adapter: {pci: "1022:1:1:1"}`:     True,
+		`device: {space: ata, model: "ABX"}`:                                              False,
+		`device: {space: ata, model: "ACX"}, path: libata`:                                True,
+		`device: {space: ata, model: "B"}`:                                                False,
+		`device: {space: ata}`:                                                            Unknown,
+		`device: {space: nvme, model: "AX"}`:                                              False,
+		`scsi: {vendor: "ATA", product: "AX Y Z 0123456789"}`:                             True,
+		`scsi: {vendor: "ACME", product: "AX"}, path: scsi, adapter: {pci: "1002:1:1:1"}`: False,
+		`path: libata, adapter: {pci: "1002:4391"}`:                                       Unknown,
+	} {
+		if got := e.NamesDevice(subjectOf(t, text)); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if got := entryOf(t, `match: {any: [{adapter: {pci: "1002:*"}}]}`).NamesDevice(subjectOf(t, `adapter: {pci: "1002:1:1:1"}`)); got != False {
+		t.Errorf("an arm without a device: %s, want false", got)
+	}
+}
