@@ -358,13 +358,29 @@ func (e *Entry) File() string { return e.file }
 // protections that r carries and applies; of a release whose answer is unknown
 // none.
 func (e *Entry) KernelFlags(r kernel.Release) []string {
+	return e.flags(func(m *Mitigated) bool { return m.applies(r).Truth == True }, r)
+}
+
+// ListedFlags is KernelFlags with what release r lists and does not apply.
+// known is false where r may list more than is known.
+func (e *Entry) ListedFlags(r kernel.Release) (names []string, known bool) {
+	known = true
+	names = e.flags(func(m *Mitigated) bool {
+		t := kernel.Carries(m.rows(), r).Truth
+		known = known && t != Unknown
+		return t == True
+	}, r)
+	return names, known
+}
+
+func (e *Entry) flags(in func(*Mitigated) bool, r kernel.Release) []string {
 	if e.Kernel == nil {
 		return nil
 	}
 	var names []string
 	for i := range e.Kernel.Mitigated {
 		m := &e.Kernel.Mitigated[i]
-		if m.applies(r).Truth != True {
+		if !in(m) {
 			continue
 		}
 		for _, f := range m.Flag {

@@ -251,3 +251,78 @@ func (p Pattern) matchTail(lead int, tail string) Truth {
 	}
 	return Unknown
 }
+
+// Overlaps reports whether some string satisfies both patterns. Of two that
+// are too involved to tell it says true.
+func (p Pattern) Overlaps(q Pattern) bool {
+	for i := range min(len(p.toks), len(q.toks)) {
+		a, b := p.toks[i], q.toks[i]
+		if a.kind != tokByte || b.kind != tokByte {
+			break
+		}
+		if a.b != b.b { // most pairs of a table end here
+			return false
+		}
+	}
+	found := false
+	whole := p.walk(q, func(pEnd, qEnd bool) bool {
+		found = pEnd && qEnd
+		return !found
+	})
+	return found || !whole
+}
+
+// Covers reports whether p matches every string that q matches. Of two that
+// are too involved to tell it says false.
+func (p Pattern) Covers(q Pattern) bool {
+	covers := true
+	whole := p.walk(q, func(pEnd, qEnd bool) bool {
+		covers = pEnd || !qEnd
+		return covers
+	})
+	return covers && whole
+}
+
+// maxPairs bounds walk; the patterns of real tables need a few hundred.
+const maxPairs = 20_000
+
+// walk visits what strings that lead somewhere in q lead to in both patterns,
+// each pair of position sets once, until visit returns false; whole is false
+// where there are too many.
+func (p Pattern) walk(q Pattern, visit func(pEnd, qEnd bool) bool) (whole bool) {
+	type pair struct{ p, q positions }
+	// Bytes that neither pattern tells apart need one of them only.
+	var bytes []byte
+	other := false
+	for b := range 256 {
+		named := false
+		for _, t := range append(p.toks[:len(p.toks):len(p.toks)], q.toks...) {
+			named = named || t.kind == tokByte && t.b == byte(b) || t.kind == tokClass && t.class[b>>3]&(1<<(b&7)) != 0
+		}
+		if named || !other {
+			bytes = append(bytes, byte(b))
+			other = other || !named
+		}
+	}
+	start := pair{p.start(), q.start()}
+	seen := map[pair]bool{start: true}
+	todo := []pair{start}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !visit(p.accepts(at.p), q.accepts(at.q)) {
+			return true
+		}
+		if len(seen) > maxPairs {
+			return false
+		}
+		for _, b := range bytes {
+			next := pair{p.step(at.p, b), q.step(at.q, b)}
+			if next.q != 0 && !seen[next] {
+				seen[next] = true
+				todo = append(todo, next)
+			}
+		}
+	}
+	return true
+}

@@ -348,3 +348,49 @@ func FuzzPattern(f *testing.F) {
 		checkPattern(t, pattern, s)
 	})
 }
+
+func TestOverlapsAndCovers(t *testing.T) {
+	for _, c := range []struct {
+		p, q             string
+		overlaps, covers bool // covers: p covers q
+	}{
+		{"A", "A", true, true},
+		{"A", "B", false, false},
+		{"*", "A*B", true, true},
+		{"A*", "*A", true, false},
+		{"Samsung SSD 840*", "Samsung SSD 840 EVO*", true, true},
+		{"Samsung SSD 840 EVO*", "Samsung SSD 840*", true, false},
+		{"INTEL*SSD*", "INTEL*SSDSC2CT*", true, true},
+		{"INTEL*SSD*", "SSD*INTEL*", false, false},
+		{"CT*0BX*00SSD1", "CT500BX100SSD1", true, true},
+		{"Micron_M5[15]0_*", "Micron_M500_*", false, false},
+		{"ST[1248]0[!F]", "ST10G", true, true},
+		{"ST[1248]0[!F]", "ST10F", false, false},
+		{"A?C", "ABC", true, true},
+		{"AB", "A?", true, false},
+		{"", "*", true, false},
+		{"*", "", true, true},
+		{"A**B", "A*B", true, true},
+	} {
+		p, errP := CompilePattern(c.p)
+		q, errQ := CompilePattern(c.q)
+		if errP != nil || errQ != nil {
+			t.Fatal(errP, errQ)
+		}
+		if got := p.Overlaps(q); got != c.overlaps {
+			t.Errorf("%q overlaps %q: %v, want %v", c.p, c.q, got, c.overlaps)
+		}
+		if got := q.Overlaps(p); got != c.overlaps {
+			t.Errorf("%q overlaps %q: %v, want %v", c.q, c.p, got, c.overlaps)
+		}
+		if got := p.Covers(q); got != c.covers {
+			t.Errorf("%q covers %q: %v, want %v", c.p, c.q, got, c.covers)
+		}
+	}
+	// Too involved to tell: bounded in time, and on the cautious side.
+	p, _ := CompilePattern("*a??????????????????????????")
+	q, _ := CompilePattern("*b??????????????????????????c*")
+	if !p.Overlaps(q) || p.Covers(q) {
+		t.Error("patterns too involved: want overlap and no cover")
+	}
+}

@@ -23,7 +23,7 @@ func (a *app) dbCommand() *cobra.Command {
 		RunE:  helpOnly,
 	}
 	cmd.PersistentFlags().StringSlice("overlay", nil, "add the entries in `folder` to the database")
-	cmd.AddCommand(a.dbListCommand(), a.dbShowCommand(), a.dbMatchCommand(), a.dbLintCommand(), a.dbNewCommand())
+	cmd.AddCommand(a.dbListCommand(), a.dbShowCommand(), a.dbMatchCommand(), a.dbLintCommand(), a.dbNewCommand(), a.dbImportKernelCommand(), a.dbStatsCommand())
 	return cmd
 }
 

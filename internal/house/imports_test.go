@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"checker/verify":                   {"checker/verify/pattern"},
 	"checker/verify/pattern":           {},
 	"checker/verify/target":            {"checker/verify", "checker/verify/pattern", "checker/enforce", "internal/ioctl", "probe", "probe/scsi"},
-	"cmd/quirkcheck":                   {"quirks", "probe", "checker", "checker/emit", "checker/enforce", "checker/store", "checker/verify", "checker/verify/target", "schema", "internal/kernel", "probe/dump", "probe/decode", "probe/nvme", "probe/capture", "probe/klog"},
+	"cmd/quirkcheck":                   {"quirks", "probe", "checker", "checker/emit", "checker/enforce", "checker/store", "checker/verify", "checker/verify/target", "schema", "internal/kernel", "probe/dump", "probe/decode", "probe/nvme", "probe/capture", "probe/klog", "quirks/kernelsource"},
 	"internal/house":                   {},
 	"packaging":                        {},
 	"internal/recorded":                {},
