@@ -2,6 +2,7 @@ package quirks
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 )
 
@@ -18,6 +19,9 @@ type Pattern struct {
 	literal string
 	isLit   bool
 	toks    []token
+	stars   positions // of toks that are tokStar, never two in a row
+	lead    string    // the literal text before the first wildcard
+	open    bool      // nothing but lead and a star
 }
 
 type token struct {
@@ -83,6 +87,13 @@ func CompilePattern(text string) (Pattern, error) {
 	if len(p.toks) > maxTokens {
 		return Pattern{}, fmt.Errorf("pattern %q: more than %d elements", text, maxTokens)
 	}
+	for i, t := range p.toks {
+		if t.kind == tokStar {
+			p.stars |= 1 << i
+		}
+	}
+	p.lead = p.leadText()
+	p.open = !isLit && len(p.toks) == len(p.lead)+1 && p.stars != 0
 	if isLit {
 		p.isLit, p.literal = true, lit.String()
 	}
@@ -131,10 +142,26 @@ func (p Pattern) String() string { return p.text }
 // Literal returns the one string a pattern without wildcards matches.
 func (p Pattern) Literal() (string, bool) { return p.literal, p.isLit }
 
+func (p Pattern) leadText() string {
+	var b strings.Builder
+	for _, t := range p.toks {
+		if t.kind != tokByte {
+			break
+		}
+		b.WriteByte(t.b)
+	}
+	return b.String()
+}
+
 // Match reports whether the pattern matches the whole of s.
 func (p Pattern) Match(s string) bool {
-	if p.isLit {
+	switch {
+	case p.isLit:
 		return p.literal == s
+	case !strings.HasPrefix(s, p.lead):
+		return false
+	case p.open:
+		return true
 	}
 	return p.accepts(p.run(p.start(), s))
 }
@@ -146,22 +173,16 @@ type positions uint64
 func (p Pattern) start() positions { return p.skipStars(1) }
 
 // skipStars adds the positions reached by letting stars match nothing.
-func (p Pattern) skipStars(at positions) positions {
-	for i := range p.toks {
-		if at&(1<<i) != 0 && p.toks[i].kind == tokStar {
-			at |= 1 << (i + 1)
-		}
-	}
-	return at
-}
+func (p Pattern) skipStars(at positions) positions { return at | (at&p.stars)<<1 }
 
 func (p Pattern) step(at positions, c byte) positions {
 	var next positions
-	for i, t := range p.toks {
-		if at&(1<<i) == 0 {
-			continue
+	for rest := at; rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(uint64(rest))
+		if i == len(p.toks) {
+			break
 		}
-		switch t.kind {
+		switch t := &p.toks[i]; t.kind {
 		case tokByte:
 			if t.b == c {
 				next |= 1 << (i + 1)

@@ -28,25 +28,23 @@ type slot struct {
 }
 
 // bucket holds the index rows of one identity space: those that name one whole
-// string, and the others by the first bytes, up to leadLen of them, that a
-// device string must have.
+// string, and those with a wildcard by the literal text before it. For a name
+// of which only the start is known both are kept by their first bytes.
 type bucket struct {
-	whole   map[string][]indexKey
-	wholeBy map[string][]indexKey // the same, by their first bytes
-	lead    map[string][]indexKey
+	whole map[string][]indexKey
+	lead  map[string][]indexKey
+	leads []int // the lengths of the keys of lead
+	by    map[string][]indexKey
 }
 
-// leadLen bytes part the disks of one maker well enough, and a cut name has
-// more.
-const leadLen = 4
+// byLen bytes part the disks of one maker well enough, and a cut name has more.
+const byLen = 4
 
 // keys calls f for every row.
 func (b *bucket) keys(f func(indexKey)) {
-	for _, m := range []map[string][]indexKey{b.whole, b.lead} {
-		for _, keys := range m {
-			for _, k := range keys {
-				f(k)
-			}
+	for _, keys := range b.by {
+		for _, k := range keys {
+			f(k)
 		}
 	}
 }
@@ -164,21 +162,24 @@ func (s *Set) candidates(sub *Subject) []int {
 				hit = append(hit, k.slot)
 			}
 		}
-		if cut && len(name) < leadLen {
+		switch {
+		case cut && len(name) < byLen:
 			b.keys(test)
-			return
-		}
-		if !cut {
+		case cut:
+			for n := range byLen + 1 {
+				for _, k := range b.by[name[:n]] {
+					test(k)
+				}
+			}
+		default:
 			for _, k := range b.whole[name] {
 				test(k)
 			}
-		}
-		for n := range min(len(name), leadLen) + 1 {
-			for _, k := range b.lead[name[:n]] {
-				test(k)
-			}
-			if cut {
-				for _, k := range b.wholeBy[name[:n]] {
+			for _, n := range b.leads {
+				if n > len(name) {
+					break
+				}
+				for _, k := range b.lead[name[:n]] {
 					test(k)
 				}
 			}
@@ -262,29 +263,30 @@ func newSet(slots []slot, rows map[string][]indexRow) (*Set, error) {
 		for _, r := range rows[sl.id] {
 			b := s.index[r.Space]
 			if b == nil {
-				b = &bucket{whole: map[string][]indexKey{}, wholeBy: map[string][]indexKey{}, lead: map[string][]indexKey{}}
+				b = &bucket{whole: map[string][]indexKey{}, lead: map[string][]indexKey{}, by: map[string][]indexKey{}}
 				s.index[r.Space] = b
 			}
 			p, err := CompilePattern(r.Pattern)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", sl.id, err)
 			}
-			if name, isLit := p.Literal(); isLit {
-				by := name[:min(len(name), leadLen)]
-				b.whole[name] = append(b.whole[name], indexKey{i, p})
-				b.wholeBy[by] = append(b.wholeBy[by], indexKey{i, p})
-				continue
+			key := indexKey{i, p}
+			text, isLit := p.Literal()
+			if isLit {
+				b.whole[text] = append(b.whole[text], key)
+			} else {
+				text = p.lead
+				b.lead[text] = append(b.lead[text], key)
+				if !slices.Contains(b.leads, len(text)) {
+					b.leads = append(b.leads, len(text))
+				}
 			}
-			n := 0
-			for n < min(len(p.toks), leadLen) && p.toks[n].kind == tokByte {
-				n++
-			}
-			lead := make([]byte, n)
-			for j := range lead {
-				lead[j] = p.toks[j].b
-			}
-			b.lead[string(lead)] = append(b.lead[string(lead)], indexKey{i, p})
+			by := text[:min(len(text), byLen)]
+			b.by[by] = append(b.by[by], key)
 		}
+	}
+	for _, b := range s.index {
+		slices.Sort(b.leads)
 	}
 	return s, nil
 }
