@@ -397,7 +397,9 @@ func (e *Entry) flags(in func(*Mitigated) bool, r kernel.Release) []string {
 // subject, as a table of the kernel does that looks at nothing else: adapter,
 // path and machine stay out of it, and so does an arm without a device. The
 // table of one driver (folder adapter) is asked about that driver's disks only,
-// so there the adapter counts.
+// so there the adapter counts; and libata's table is asked with identify data,
+// so the INQUIRY strings of a disk that may be behind any adapter are not
+// enough.
 func (e *Entry) NamesDevice(sub *Subject) Truth {
 	t := False
 	if e.Withdrawn != "" {
@@ -406,7 +408,7 @@ func (e *Entry) NamesDevice(sub *Subject) Truth {
 	var buf [8]Predicate
 	for i := range e.Where.Any {
 		a := &e.Where.Any[i]
-		if a.Device == nil {
+		if a.Device == nil || a.Device.Space == "ata" && sub.Device.Space != "ata" && sub.Path != "libata" {
 			continue
 		}
 		preds := a.Device.predicates(buf[:0], sub)
