@@ -90,3 +90,38 @@ func TestNamesDeviceIgnoresEverythingElse(t *testing.T) {
 		t.Errorf("an arm without a device: %s, want false", got)
 	}
 }
+
+// TestADriversTableAsksForTheAdapter: sata_sil looks its disks up itself.
+func TestADriversTableAsksForTheAdapter(t *testing.T) {
+	e, ok := builtin(t).Entry("adapter-sil3112-mod15write-hang")
+	if !ok {
+		t.Fatal("no entry")
+	}
+	for pci, want := range map[string]Truth{`adapter: {pci: "1095:3112:1095:3112"}`: True, `adapter: {pci: "8086:a353:1028:0924"}`: False, `path: libata`: Unknown} {
+		if got := e.NamesDevice(subjectOf(t, `device: {space: ata, model: "ST380023AS"}, `+pci)); got != want {
+			t.Errorf("%s: %s, want %s", pci, got, want)
+		}
+	}
+}
+
+func TestARangeThatIsBracketed(t *testing.T) {
+	e := entryOf(t, `match: {any: [{device: {space: ata, model: "A"}}]}
+kernel: {range: [{tree: mainline, introduced: "6.12", after: "6.7", fixed: "7.5"}, {tree: stable-6.1, introduced: null}]}`)
+	for release, want := range map[string]Truth{"6.7": False, "6.8": Unknown, "6.11.3": Unknown, "6.12": True, "6.12.117": True, "7.3.4": True, "7.5": False, "6.1.192": False, "6.6.30": Unknown} {
+		if got := e.Match(subjectOf(t, `device: {space: ata, model: "A"}, kernel: "`+release+`"`)).Truth; got != want {
+			t.Errorf("%s: %s, want %s", release, got, want)
+		}
+	}
+}
+
+func TestAnAdapterOfWhichOnlyTheVendorIsKnown(t *testing.T) {
+	sub := subjectOf(t, `adapter: {pci_vendor: "1002"}`)
+	for pci, want := range map[string]Truth{"1002:*:*:*": True, "1022:*:*:*": False, "1002:4391:*:*": Unknown} {
+		if got := armEntry(t, `adapter: {pci: "`+pci+`"}`).Match(sub).Truth; got != want {
+			t.Errorf("%s: %s, want %s", pci, got, want)
+		}
+	}
+	if sub := subjectOf(t, `adapter: {pci_vendor: "1002", pci: "1022:1:1:1"}`); sub.Adapter["pci"] != "1022:1:1:1" {
+		t.Errorf("the quad does not win: %v", sub.Adapter)
+	}
+}
