@@ -19,20 +19,10 @@ func disk(size int64, seed int, faults ...faultdisk.Fault) (*faultdisk.Disk, *fa
 	return d, newFake(d)
 }
 
+// verifyFake is a run on the fake device itself.
 func verifyFake(t *testing.T, f *fakeDevice, o Options) *Report {
 	t.Helper()
-	o.Now, o.Wait, o.SelfTest = f.clock, 1, 1
-	if o.Mode == "" {
-		o.Mode = ModeDestroy
-	}
-	if o.Level == "" {
-		o.Level = Quick
-	}
-	r, err := Run(context.Background(), f, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return verifyDevice(t, f, f, o)
 }
 
 // TestHealthyDisks: no alarm, on devices of all shapes; in 1,000 runs where CI asks

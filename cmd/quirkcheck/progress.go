@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"time"
 
@@ -42,7 +41,8 @@ func (a *app) progress() (step func(done, total int), stop func()) {
 	return step, stop
 }
 
-func isTerminal(w io.Writer) bool {
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -457,7 +457,7 @@ func (a *app) refuse(node string, refused []target.Refusal) error {
 // askSerial makes sure that the user means this disk.
 func (a *app) askSerial(ctx context.Context, tg target.Target, f target.Facts, typed string) error {
 	if typed == "" {
-		if !isTerminalReader(a.stdin) {
+		if !isTerminal(a.stdin) {
 			return fail(statusUsage, "give --serial "+f.Serial, "--destroy overwrites %s: its serial number must be typed out", tg.Node)
 		}
 		for _, n := range f.Notes() {

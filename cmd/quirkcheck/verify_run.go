@@ -326,12 +326,3 @@ func (a *app) verifyProgress() (step func(verify.Progress), stop func()) {
 	}
 	return step, stop
 }
-
-func isTerminalReader(r io.Reader) bool {
-	f, ok := r.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
