@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -163,32 +166,32 @@ func (a *app) matchLines(input, format string, db *quirks.Set, rel kernel.Releas
 	br := bufio.NewReaderSize(in, 64<<10)
 	out := bufio.NewWriter(a.stdout)
 	lines := []matchLine{}
-	for n := 1; ; n++ {
-		text, err := readLine(br)
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for n := 0; ; {
+		batch, more, err := readBatch(br)
 		var re *readError
-		if errors.As(err, &re) { // what came is answered, and the rest is not passed over
-			return errors.Join(out.Flush(), fail(statusFailed, "", "read %s after %d lines: %w", input, n-1, re.err))
+		if errors.As(err, &re) { // what came is answered below, and the rest is not passed over
+			err = fail(statusFailed, "", "read %s after %d lines: %w", input, n+len(batch), re.err)
 		}
-		var line matchLine
-		if err == nil {
-			line, err = matchText(text, db, rel)
+		answers := matchBatch(batch, n, db, rel)
+		n += len(batch)
+		for _, line := range answers {
+			if format != "jsonl" {
+				lines = append(lines, line)
+				continue
+			}
+			b, err := json.Marshal(line)
+			if err != nil {
+				return err
+			}
+			if _, err := out.Write(append(escapeJSON(b), '\n')); err != nil {
+				return err
+			}
 		}
 		if err != nil {
-			line = matchLine{Verdict: checker.Unknown, Matches: []matchEntry{}, Error: fmt.Sprintf("line %d: %v", n, err)}
+			return errors.Join(out.Flush(), err)
 		}
-		if format != "jsonl" {
-			lines = append(lines, line)
-			continue
-		}
-		b, err := json.Marshal(line)
-		if err != nil {
-			return err
-		}
-		if _, err := out.Write(append(escapeJSON(b), '\n')); err != nil {
-			return err
+		if !more {
+			break
 		}
 	}
 	if format == "json" {
@@ -202,6 +205,57 @@ func (a *app) matchLines(input, format string, db *quirks.Set, rel kernel.Releas
 		}
 	}
 	return out.Flush()
+}
+
+// inputLine is one line of the input, or why it could not be had.
+type inputLine struct {
+	text []byte
+	err  error
+}
+
+// batchLines is how many lines are answered at a time: enough to keep every
+// processor busy.
+const batchLines = 1024
+
+// readBatch reads up to batchLines lines; more is false at the end.
+func readBatch(br *bufio.Reader) (batch []inputLine, more bool, err error) {
+	for len(batch) < batchLines {
+		text, err := readLine(br)
+		var re *readError
+		switch {
+		case errors.Is(err, io.EOF):
+			return batch, false, nil
+		case errors.As(err, &re):
+			return batch, false, err
+		}
+		batch = append(batch, inputLine{text, err})
+	}
+	return batch, true, nil
+}
+
+// matchBatch answers lines, in order; before them stood n others.
+func matchBatch(batch []inputLine, n int, db *quirks.Set, rel kernel.Release) []matchLine {
+	answers := make([]matchLine, len(batch))
+	one := func(i int) {
+		err := batch[i].err
+		if err == nil {
+			answers[i], err = matchText(batch[i].text, db, rel)
+		}
+		if err != nil {
+			answers[i] = matchLine{Verdict: checker.Unknown, Matches: []matchEntry{}, Error: fmt.Sprintf("line %d: %v", n+i+1, err)}
+		}
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(batch); i = int(next.Add(1)) - 1 {
+				one(i)
+			}
+		})
+	}
+	wg.Wait()
+	return answers
 }
 
 // readError is an input that broke off.
