@@ -219,10 +219,13 @@ func (a *app) config(cmd *cobra.Command) (config, error) {
 	return c, nil
 }
 
+// testEnv is what only the tests and the test bench read.
+var testEnv = []string{"VERIFY_SEEDS", "KERNEL_TREE", "SOURCE_CACHE"}
+
 // knownEnv: configuration keys, and what only tests and the test bench use.
 func knownEnv(key string) bool {
 	_, ok := configDefaults[strings.ToLower(key)]
-	return ok || key == "CONFIG" || strings.HasPrefix(key, "VM") || key == "VERIFY_SEEDS"
+	return ok || key == "CONFIG" || strings.HasPrefix(key, "VM") || slices.Contains(testEnv, key)
 }
 
 // findConfig returns the file to read: --config, QUIRKCHECK_CONFIG, the
