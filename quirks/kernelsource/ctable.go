@@ -3,6 +3,7 @@ package kernelsource
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,6 +14,9 @@ const (
 	maxTokens = 2 << 20
 	maxDepth  = 32
 	maxExpand = 64 // macros in one cell
+
+	maxMacro    = 512 // tokens of a macro with arguments
+	maxIncludes = 256
 )
 
 type kind uint8
@@ -29,6 +33,7 @@ type token struct {
 	kind kind
 	text string
 	line int
+	bol  bool   // in the first column
 	cond string // the #if around it, "" for none
 }
 
@@ -36,8 +41,11 @@ type token struct {
 // preprocessor: both branches of an #if stay, and each token says under what
 // condition it stands. Only #if 0 is left out.
 type source struct {
-	toks    []token
-	defines map[string][]token
+	toks     []token
+	defines  map[string][]token
+	macros   map[string][]token // bodies of macros with arguments
+	twice    map[string]bool    // defined again, otherwise: which one counts hangs on the build
+	includes []string           // as written, with their quotes or angles
 }
 
 var errTooLong = errors.New("longer than a kernel source file")
@@ -48,7 +56,7 @@ func scanC(text string) (*source, error) {
 		return nil, errTooLong
 	}
 	text = strings.ReplaceAll(text, "\r\n", "\n")
-	s := &source{defines: map[string][]token{}}
+	s := &source{defines: map[string][]token{}, macros: map[string][]token{}, twice: map[string]bool{}}
 	var conds condStack
 	line, n := 1, 0
 	atStart := true // nothing but blanks on the line so far
@@ -83,10 +91,14 @@ func scanC(text string) (*source, error) {
 		}
 		atStart = false
 		t, j, err := scanToken(text, i)
+		if err != nil && conds.dead() { // prose, with an apostrophe
+			i++
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
-		t.line = line
+		t.line, t.bol = line, i == 0 || text[i-1] == '\n'
 		line += strings.Count(text[i:j], "\n")
 		i = j
 		if n++; n > maxTokens {
@@ -185,6 +197,10 @@ func (c *condStack) apply(body string, s *source, line int) error {
 		if !c.dead() {
 			s.define(rest, line)
 		}
+	case "include":
+		if !c.dead() && len(s.includes) < maxIncludes {
+			s.includes = append(s.includes, rest)
+		}
 	}
 	var parts []string
 	for _, p := range c.conds {
@@ -199,16 +215,24 @@ func (c *condStack) apply(body string, s *source, line int) error {
 	return nil
 }
 
-// define keeps an object-like macro; one with arguments is left to the reader
-// of the table, which knows the few there are.
+// define keeps an object-like macro, and the body of one with arguments: the
+// reader of a table knows what to make of it.
 func (s *source) define(rest string, line int) {
 	n := 0
 	for n < len(rest) && isIdent(rest[n]) {
 		n++
 	}
 	name, body := rest[:n], rest[n:]
-	if name == "" || strings.HasPrefix(body, "(") {
+	if name == "" {
 		return
+	}
+	into, most := s.defines, maxExpand
+	if strings.HasPrefix(body, "(") {
+		_, after, ok := strings.Cut(body, ")")
+		if !ok {
+			return
+		}
+		into, most, body = s.macros, maxMacro, after
 	}
 	var toks []token
 	for i := 0; i < len(body); {
@@ -217,14 +241,22 @@ func (s *source) define(rest string, line int) {
 			continue
 		}
 		t, j, err := scanToken(body, i)
-		if err != nil || len(toks) >= maxExpand {
+		if err != nil || len(toks) >= most {
+			s.twice[name] = true // not kept, so no other body is the only one
 			return
 		}
 		t.line = line
 		toks = append(toks, t)
 		i = j
 	}
-	s.defines[name] = toks
+	if old, ok := into[name]; ok && !sameText(old, toks) {
+		s.twice[name] = true
+	}
+	into[name] = toks
+}
+
+func sameText(a, b []token) bool {
+	return slices.EqualFunc(a, b, func(x, y token) bool { return x.kind == y.kind && x.text == y.text })
 }
 
 func isIdent(c byte) bool {

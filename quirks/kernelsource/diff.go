@@ -55,7 +55,8 @@ type Diff struct {
 	Counts        []Count      `json:"families"`
 	Differences   []Difference `json:"differences"`
 	Faults        []Fault      `json:"faults"`
-	NotCompared   []Count      `json:"not_compared"` // families that were not asked for
+	NotCompared   []Count      `json:"not_compared"` // families that were not asked for, and the limits of drivers
+	Limits        []Limit      `json:"limits,omitempty"`
 }
 
 // Differs reports whether anything is to be reviewed.
@@ -84,7 +85,8 @@ func Compared() []Family { return []Family{Libata, SCSI, SPI} }
 
 // Compare compares the rows of some families with the entries. A row is the
 // same when entries name exactly what it names, give the release of the tree
-// exactly its flags, and take away the rows before it that overlap.
+// exactly its flags, and take away the rows before it that overlap. [Limits] are
+// listed where they are asked for, and not compared.
 func Compare(t *Tree, db *quirks.Set, families []Family) *Diff {
 	d := &Diff{SchemaVersion: "1.0", Release: t.Release.Upstream(), Database: db.Version.Version, Counts: []Count{}, Differences: []Difference{}, Faults: orEmpty(t.Faults), NotCompared: []Count{}}
 	entries := db.Entries()
@@ -114,6 +116,10 @@ func Compare(t *Tree, db *quirks.Set, families []Family) *Diff {
 		c.Same = c.Rows - c.New - c.Changed - c.Excepted
 		d.Counts = append(d.Counts, c)
 		d.Differences = append(d.Differences, found...)
+	}
+	d.NotCompared = append(d.NotCompared, Count{Family: Limits, Rows: len(t.Limits)})
+	if slices.Contains(families, Limits) {
+		d.Limits = t.Limits
 	}
 	order := []State{New, Changed, Vanished, Excepted}
 	slices.SortStableFunc(d.Differences, func(a, b Difference) int {

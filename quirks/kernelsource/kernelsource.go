@@ -103,6 +103,7 @@ func (f Fault) String() string {
 type Tree struct {
 	Release kernel.Release
 	Rows    []Row // by family, then in the order of the table, which counts
+	Limits  []Limit
 	Faults  []Fault
 	Absent  []string // files that this tree does not have
 }
@@ -129,7 +130,8 @@ func Read(tree fs.FS) (*Tree, error) {
 	t.scsi(tree)
 	t.usb(tree)
 	t.nvme(tree)
-	if len(t.Rows) == 0 {
+	t.limits(tree)
+	if len(t.Rows) == 0 && len(t.Limits) == 0 {
 		return nil, ErrNoTree
 	}
 	return t, nil

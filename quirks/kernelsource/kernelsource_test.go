@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -284,6 +285,10 @@ func TestRealTrees(t *testing.T) {
 		if !tree.Release.Known() || len(tree.Absent) > 0 {
 			t.Errorf("%s: release %q, absent %q", dir, tree.Release.Upstream(), tree.Absent)
 		}
+		// 690 and 674 in the packages of 6.1 and 7.3, three of four with a value.
+		if n := len(tree.Limits); n < 500 || n > 1000 {
+			t.Errorf("%s: %d limits of drivers", dir, n)
+		}
 		for f, n := range counts[fmt.Sprintf("%d.%d", tree.Release.Major, tree.Release.Minor)] {
 			// Point releases add rows, and take few away.
 			if got := len(tree.Of(f)); got < n-2 || got > n+20 {
@@ -297,10 +302,14 @@ func FuzzRead(f *testing.F) {
 	for _, text := range []string{libataNew, libataOld, scsiList, spiList, unusual, nvmeCore, nvmePCI, "#define A A B\nx __ata_dev_quirks[]={{A,A,A}}", "/*", "\"\\", "#if 0\n#else"} {
 		f.Add(text)
 	}
+	for _, file := range limitFiles() {
+		f.Add(string(file.Data))
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		file := &fstest.MapFile{Data: []byte(text)}
 		tree, err := Read(fstest.MapFS{"Makefile": file, "drivers/ata/libata-core.c": file, "drivers/scsi/scsi_devinfo.c": file, "drivers/scsi/scsi_transport_spi.c": file,
-			"drivers/usb/storage/unusual_devs.h": file, "drivers/nvme/host/core.c": file, "drivers/nvme/host/pci.c": file, "include/linux/pci_ids.h": file})
+			"drivers/usb/storage/unusual_devs.h": file, "drivers/nvme/host/core.c": file, "drivers/nvme/host/pci.c": file, "include/linux/pci_ids.h": file,
+			"drivers/scsi/acme/acme.c": file, "drivers/scsi/acme/acme.h": file})
 		if err != nil {
 			return
 		}
@@ -308,6 +317,11 @@ func FuzzRead(f *testing.F) {
 		for _, r := range tree.Rows {
 			if r.Line < 1 || r.Line > lines || r.Flags == nil || r.Key() == "" {
 				t.Errorf("row %+v of a file of %d lines", r, lines)
+			}
+		}
+		for _, l := range tree.Limits {
+			if l.Line < 1 || l.Line > lines || (l.Value == nil) != l.Computed || l.Expr == "" || len(l.Expr) > maxExprText+8 || !utf8.ValidString(l.Expr) {
+				t.Errorf("limit %+v of a file of %d lines", l, lines)
 			}
 		}
 	})
