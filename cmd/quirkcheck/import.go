@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,10 +26,14 @@ func (a *app) dbImportKernelCommand() *cobra.Command {
 reports, row by row, what is new (+), what the entries say otherwise (!) and what
 is gone (-), for review. Nothing is changed. With --drafts it writes the start of
 an entry for each new row, with the facts of the row and CHANGE-ME wherever a
-person has to judge. Exit status 1 means that there is something to review.`,
+person has to judge. Exit status 1 means that there is something to review.
+
+With --family limits it lists what the drivers of the tree say about the size of
+a transfer, one place a line; no entry is compared with that.`,
 		Example: `  quirkcheck db import-kernel /usr/src/linux-source-6.1
   quirkcheck db import-kernel linux-7.3 --format json
-  quirkcheck db import-kernel linux-7.3 --drafts ./my-entries`,
+  quirkcheck db import-kernel linux-7.3 --drafts ./my-entries
+  quirkcheck db import-kernel linux-7.3 --family limits`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "text" && format != "json" {
@@ -36,8 +41,8 @@ person has to judge. Exit status 1 means that there is something to review.`,
 			}
 			var asked []kernelsource.Family
 			for _, f := range families {
-				if !slices.Contains(kernelsource.Compared(), kernelsource.Family(f)) {
-					return fail(statusUsage, "", "family %q: want one of %v", f, kernelsource.Compared())
+				if known := append(kernelsource.Compared(), kernelsource.Limits); !slices.Contains(known, kernelsource.Family(f)) {
+					return fail(statusUsage, "", "family %q: want one of %v", f, known)
 				}
 				asked = append(asked, kernelsource.Family(f))
 			}
@@ -87,7 +92,7 @@ person has to judge. Exit status 1 means that there is something to review.`,
 	f.StringVar(&format, "format", "text", "output `format`: text, json")
 	f.StringVar(&drafts, "drafts", "", "write a draft for each new row below `folder`")
 	f.StringVar(&release, "kernel", "", "`release` of the tree, where its Makefile does not say")
-	f.StringSliceVar(&families, "family", nil, "compare these `tables` only: libata, scsi, scsi-spi")
+	f.StringSliceVar(&families, "family", nil, "compare these `tables` only: libata, scsi, scsi-spi; limits lists what drivers say about the size of a transfer")
 	return cmd
 }
 
@@ -130,6 +135,9 @@ func (a *app) importText(d *kernelsource.Diff, name string) error {
 			}
 		}
 	}
+	for _, l := range d.Limits {
+		fmt.Fprintf(&b, "=%s  %s %s  %s\n", clean(l.Driver), l.Field, clean(limitText(l)), clean(limitPlace(l)))
+	}
 	for _, c := range d.NotCompared {
 		fmt.Fprintf(&b, "# %s: %d rows, not compared\n", c.Family, c.Rows)
 	}
@@ -138,6 +146,29 @@ func (a *app) importText(d *kernelsource.Diff, name string) error {
 	}
 	_, err := a.stdout.Write([]byte(b.String()))
 	return err
+}
+
+// limitText is the value of a limit with what it was written as.
+func limitText(l kernelsource.Limit) string {
+	if l.Value == nil {
+		return "computed: " + l.Expr
+	}
+	if v := strconv.FormatUint(*l.Value, 10); v != l.Expr {
+		return v + " (" + l.Expr + ")"
+	}
+	return l.Expr
+}
+
+// limitPlace says where a limit stands.
+func limitPlace(l kernelsource.Limit) string {
+	s := fmt.Sprintf("%s:%d", l.File, l.Line)
+	if l.In != "" {
+		s += " in " + l.In
+	}
+	if l.If != "" {
+		s += " #if " + l.If
+	}
+	return s
 }
 
 // writeDrafts writes each draft to a file of its own and replaces none.
