@@ -455,6 +455,9 @@ func (t *Tree) nvme(tree fs.FS) {
 				}
 				err = errors.Join(err, more)
 			}
+			if err == nil && r.ID == "" {
+				err = errors.New("a row without a vid")
+			}
 			if err != nil {
 				t.fault(core, c.line, "%v", strings.ReplaceAll(err.Error(), "\n", "; "))
 				continue

@@ -234,6 +234,7 @@ func TestWhatCannotBeReadIsTold(t *testing.T) {
 		"an id of 17 bits":             {"drivers/usb/storage/unusual_devs.h", "UNUSUAL_DEV(0x12345, 0, 0, 0, \"\", \"\", A, B, NULL, 0)", "more than 16 bits"},
 		"a macro short of an argument": {"drivers/usb/storage/unusual_devs.h", "UNUSUAL_DEV(1, 2)", "of 2 arguments"},
 		"an unknown PCI macro":         {"drivers/nvme/host/pci.c", "x nvme_id_table[] = {\n{ PCI_SUB(1, 2) },\n};", "PCI_SUB of 2 arguments"},
+		"an NVMe row without a vendor": {"drivers/nvme/host/core.c", "x core_quirks[] = {\n{ .quirks = 0 },\n};", "a row without a vid"},
 		"an unknown NVMe field":        {"drivers/nvme/host/core.c", "x core_quirks[] = {\n{ .sn = \"1\" },\n};", `field "sn"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -309,7 +310,7 @@ func FuzzRead(f *testing.F) {
 		file := &fstest.MapFile{Data: []byte(text)}
 		tree, err := Read(fstest.MapFS{"Makefile": file, "drivers/ata/libata-core.c": file, "drivers/scsi/scsi_devinfo.c": file, "drivers/scsi/scsi_transport_spi.c": file,
 			"drivers/usb/storage/unusual_devs.h": file, "drivers/nvme/host/core.c": file, "drivers/nvme/host/pci.c": file, "include/linux/pci_ids.h": file,
-			"drivers/scsi/acme/acme.c": file, "drivers/scsi/acme/acme.h": file})
+			"drivers/scsi/acme/acme.c": file, "drivers/scsi/acme/acme.h": file, "drivers/scsi/acme/Makefile": file})
 		if err != nil {
 			return
 		}
