@@ -17,7 +17,7 @@ const Limits Family = "limits"
 // the host template can be replaced by an assignment, and an assignment can hang
 // on a condition: the rows say what stands where, not what counts in the end.
 type Limit struct {
-	Driver   string  `json:"driver"` // name of the file, without .c or .h
+	Driver   string  `json:"driver"` // the module, or the name of the file where the Makefiles do not say one
 	Field    string  `json:"field"`  // as the kernel names it: max_sectors, sg_tablesize, ...
 	Expr     string  `json:"expr"`   // as written, shortened where it is long
 	Value    *uint64 `json:"value"`  // null where the driver computes it
@@ -40,6 +40,7 @@ const (
 	maxTemplate    = 8192 // tokens of a template, its macros replaced
 	maxExprTokens  = 256
 	maxExprText    = 160
+	maxUnread      = 16 // places of one file: it is no driver
 	maxHeaders     = 64 // of one file
 	maxHeaderFiles = 5000
 )
@@ -76,6 +77,9 @@ type limitReader struct {
 	t       *Tree
 	tree    fs.FS
 	headers map[string]*header // by path; nil for one that is not there
+
+	makefiles map[string]map[string]string // by folder: the module of an object
+
 	files   int
 	bytes   int
 	inc     int // bytes of headers, whose macros are kept
@@ -93,7 +97,7 @@ type header struct {
 }
 
 func (t *Tree) limits(tree fs.FS) {
-	r := &limitReader{t: t, tree: tree, headers: map[string]*header{}}
+	r := &limitReader{t: t, tree: tree, headers: map[string]*header{}, makefiles: map[string]map[string]string{}}
 	for _, p := range limitPlaces {
 		err := fs.WalkDir(tree, p, func(name string, d fs.DirEntry, err error) error {
 			switch {
@@ -148,7 +152,9 @@ func (r *limitReader) file(name string) {
 	}
 	s.enums()
 	f := &limitFile{r: r, s: s, name: name, types: map[string]string{}}
-	f.driver = strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".c"), ".h")
+	if f.driver = r.module(name); f.driver == "" {
+		f.driver = strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".c"), ".h")
+	}
 	f.read()
 }
 
@@ -171,7 +177,7 @@ type limitFile struct {
 	types  map[string]string // what the last declaration of a name says
 	scope  []*header         // the file's headers, read when first asked for
 	scoped bool
-	unread int // templates
+	unread int // templates and calls without an end
 }
 
 func (f *limitFile) read() {
@@ -214,8 +220,12 @@ func (f *limitFile) read() {
 			if depth == 0 && caller == "" {
 				caller = t.text
 			}
-			if field := limitCalls[t.text]; field != "" && depth > 0 {
-				if args, _, err := splitArgs(toks[:min(len(toks), i+maxExprTokens)], i+1); err == nil && len(args) == 2 && len(args[1].toks) > 0 {
+			if field := limitCalls[t.text]; field != "" && depth > 0 && f.unread < maxUnread {
+				args, _, err := splitArgs(toks[:min(len(toks), i+maxExprTokens)], i+1)
+				if err != nil {
+					f.unread++
+					f.r.t.fault(f.name, t.line, "%s: %v", t.text, err)
+				} else if len(args) == 2 && len(args[1].toks) > 0 {
 					f.add(Limit{Field: field, Kind: "call", Of: "limits", In: function, Line: t.line, If: t.cond}, args[1].toks)
 				}
 			}
@@ -305,8 +315,8 @@ func (f *limitFile) typeOf(name string) string {
 // template reads the initialiser that opens at toks[i], and returns where it
 // closes, 0 for one that cannot be read.
 func (f *limitFile) template(i int, name, of string) int {
-	if f.unread >= 16 {
-		return 0 // this is no driver
+	if f.unread >= maxUnread {
+		return 0
 	}
 	line, end, braces := f.s.toks[i].line, 0, 0
 	for j := i; j < len(f.s.toks) && j-i < maxTemplate && end == 0; j++ {

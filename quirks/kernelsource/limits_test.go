@@ -37,6 +37,7 @@ static void acme_dev_config(struct ata_device *dev)
 		dev->max_sectors = 15;
 }
 `),
+		"drivers/scsi/acme/Makefile": file("obj-$(CONFIG_ACME) += acme_mod.o\nacme_mod-y := \\\n\tacme.o\n"),
 		"drivers/scsi/acme/acme.h": file(`struct acme { struct Scsi_Host *h; struct acme_cfg cfg; };
 #ifdef CONFIG_BIG
 #define ACME_BUILD 64
@@ -107,15 +108,15 @@ func TestReadsTheLimitsOfDrivers(t *testing.T) {
 		`acme:5 template host.dma_boundary = 4294967295 (0xffffffff) in acme_sht`,
 		`acme:6 template host.sg_tablesize = 128 (LIBATA_MAX_PRD) in acme_sht`,
 		`acme:11 assignment device.max_sectors = 15 (15) in acme_dev_config`,
-		`acme:6 template host.max_sectors = 128 (ACME_BYTES / 512) in acme_template`,
-		`acme:7 template host.sg_tablesize = computed (ACME_BUILD) in acme_template`,
-		`acme:8 template host.dma_boundary = computed (PAGE_SIZE - 1) in acme_template`,
-		`acme:9 template host.max_segment_size = 4294967295 (-1U) in acme_template`,
-		`acme:11 template host.virt_boundary_mask = 4095 ((1 << 12) - 1) in acme_template if defined CONFIG_BIG`,
-		`acme:18 assignment host.sg_tablesize = computed (min(a->sgs, 255)) in acme_probe`,
-		`acme:20 assignment host.max_sectors = computed (ACME_KB(128)) in acme_probe`,
-		`acme:25 assignment limits.max_hw_sectors = 2048 (0x800) in acme_configure`,
-		`acme:26 call limits.max_hw_sectors = 1024 (1024) in acme_configure`,
+		`acme_mod:6 template host.max_sectors = 128 (ACME_BYTES / 512) in acme_template`,
+		`acme_mod:7 template host.sg_tablesize = computed (ACME_BUILD) in acme_template`,
+		`acme_mod:8 template host.dma_boundary = computed (PAGE_SIZE - 1) in acme_template`,
+		`acme_mod:9 template host.max_segment_size = 4294967295 (-1U) in acme_template`,
+		`acme_mod:11 template host.virt_boundary_mask = 4095 ((1 << 12) - 1) in acme_template if defined CONFIG_BIG`,
+		`acme_mod:18 assignment host.sg_tablesize = computed (min(a->sgs, 255)) in acme_probe`,
+		`acme_mod:20 assignment host.max_sectors = computed (ACME_KB(128)) in acme_probe`,
+		`acme_mod:25 assignment limits.max_hw_sectors = 2048 (0x800) in acme_configure`,
+		`acme_mod:26 call limits.max_hw_sectors = 1024 (1024) in acme_configure`,
 		`loop:4 template limits.max_hw_sectors = 4294967295 (UINT_MAX) in lim`,
 		`loop:5 template limits.max_segments = computed (70000) in lim`,
 		`loop:7 assignment limits.max_segments = computed (1 / 0) in f`,
@@ -140,6 +141,7 @@ func TestHostileDrivers(t *testing.T) {
 		"a template macro that has itself": {"#define T(x) T(x), T(x)\nstruct scsi_host_template t = { T(1), .max_sectors = 1 };\n", ""},
 		"a deep expression":                {"void f(struct Scsi_Host *h)\n{\n\th->max_sectors = " + deep + "1;\n}\n", ""},
 		"a template that never closes":     {"struct scsi_host_template t = { .max_sectors = 1,", "never closes"},
+		"calls that never close":           {"void f(void)\n{\n" + strings.Repeat("blk_queue_max_segments(", 1<<16), "never closes"},
 		"a long template":                  {"struct scsi_host_template t = {" + strings.Repeat(".a = 1,", 10000) + "};", "too long"},
 		"a file that includes itself":      {"#include \"x.c\"\n#include \"../../../x.h\"\nvoid f(struct Scsi_Host *h)\n{\n\th->max_sectors = X;\n}\n", ""},
 		"a struct at the end":              {"max_sectors struct", ""},
