@@ -99,15 +99,24 @@ func (q *qmp) do(ctx context.Context, command string, args any) (json.RawMessage
 	}
 	select {
 	case a := <-q.answer:
-		if a.Error != nil {
-			return nil, &QMPError{command, a.Error.Class, a.Error.Desc}
-		}
-		return a.Return, nil
+		return a.result(command)
 	case <-q.gone:
-		return nil, fmt.Errorf("qmp %s: %w", command, errMonitorGone)
+		select {
+		case a := <-q.answer: // its last words
+			return a.result(command)
+		default:
+			return nil, fmt.Errorf("qmp %s: %w", command, errMonitorGone)
+		}
 	case <-ctx.Done():
 		return nil, fmt.Errorf("qmp %s: %w", command, ctx.Err())
 	}
+}
+
+func (a qmpAnswer) result(command string) (json.RawMessage, error) {
+	if a.Error != nil {
+		return nil, &QMPError{command, a.Error.Class, a.Error.Desc}
+	}
+	return a.Return, nil
 }
 
 // mark is a place in the list of events, to wait from.
@@ -119,7 +128,7 @@ func (q *qmp) mark() int {
 
 // wait returns the first event after mark for which ok holds.
 func (q *qmp) wait(ctx context.Context, mark int, ok func(qmpEvent) bool) (qmpEvent, error) {
-	for {
+	for gone := false; ; {
 		q.evMu.Lock()
 		events, more := q.events[mark:], q.more
 		q.evMu.Unlock()
@@ -129,10 +138,13 @@ func (q *qmp) wait(ctx context.Context, mark int, ok func(qmpEvent) bool) (qmpEv
 				return e, nil
 			}
 		}
+		if gone {
+			return qmpEvent{}, errMonitorGone
+		}
 		select {
 		case <-more:
-		case <-q.gone:
-			return qmpEvent{}, errMonitorGone
+		case <-q.gone: // an event may have come just before
+			gone = true
 		case <-ctx.Done():
 			return qmpEvent{}, ctx.Err()
 		}

@@ -474,6 +474,20 @@ func TestQMP(t *testing.T) {
 	}
 }
 
+// What QEMU says just before it closes its monitor is heard.
+func TestQMPLastWords(t *testing.T) {
+	for range 200 {
+		q := fakeMonitor(t, `{"event": "SHUTDOWN"}`+"\n"+`{"return": {}}`+"\n")
+		if _, err := q.do(t.Context(), "quit", nil); err != nil {
+			t.Fatal(err)
+		}
+		<-q.gone
+		if _, err := q.wait(t.Context(), 0, func(e qmpEvent) bool { return e.Name == "SHUTDOWN" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestRequire(t *testing.T) {
 	run := func(env map[string]string, tools ...string) (skipped, failed bool) {
 		for _, k := range []string{"QUIRKCHECK_VM", "CI"} {
