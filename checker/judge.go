@@ -25,7 +25,7 @@ type Judgement struct {
 func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 	j := Judgement{Matches: db.Match(sub)}
 	for _, m := range j.Matches {
-		if m.Entry.Effect == quirks.EffectCapability {
+		if m.Entry.Effect == quirks.EffectCapability || m.Entry.Change() {
 			continue
 		}
 		if m.Truth == quirks.Unknown && identityBlank(m) {

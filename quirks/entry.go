@@ -139,7 +139,9 @@ type MachineSpec struct {
 
 // StackSpec asks what lies above or below a stacked device.
 type StackSpec struct {
-	Over    Strings `yaml:"over,omitempty"` // md, or dm- and the target's name
+	Kind    Strings `yaml:"kind,omitempty"`   // of the device itself: dm, md, bcache
+	Target  Strings `yaml:"target,omitempty"` // of the device itself: its device-mapper target
+	Over    Strings `yaml:"over,omitempty"`   // md, or dm- and the target's name
 	MDLevel []int   `yaml:"md_level,omitempty"`
 }
 
@@ -219,9 +221,16 @@ type Avoid struct {
 // KernelSpec says where the kernel itself protects, and for entries about a
 // kernel which releases have the fault.
 type KernelSpec struct {
+	// Change marks a change of behaviour that came with Range and is no fault by
+	// itself: it concerns who crosses it by an upgrade, and is never a finding.
+	Change    bool         `yaml:"change,omitempty"`
 	Mitigated []Mitigated  `yaml:"mitigated,omitempty"`
 	Range     []RangeEntry `yaml:"range,omitempty"`
 }
+
+// Change reports whether the entry tells of a change of behaviour, which only
+// an upgrade across it makes a matter of concern.
+func (e *Entry) Change() bool { return e.Kernel != nil && e.Kernel.Change }
 
 // Mitigated is one protection of the kernel, on the paths it covers.
 type Mitigated struct {

@@ -675,6 +675,23 @@ func (s *StackSpec) predicates(preds []Predicate, sub *Subject) []Predicate {
 		}
 		preds = append(preds, p)
 	}
+	own := func(key string, want []string, got string) {
+		if len(want) == 0 {
+			return
+		}
+		p := Predicate{Key: "stack." + key, Want: strings.Join(want, " | "), Got: got}
+		switch {
+		case !sub.Stack.Known:
+			p.Truth, p.Why = Unknown, "stack not read"
+		case got == "" && key == "target" && sub.Stack.Kind == "dm":
+			p.Truth, p.Why = Unknown, "sysfs does not name the target; dmsetup table does"
+		default:
+			p.Truth = truthOf(slices.Contains(want, got))
+		}
+		preds = append(preds, p)
+	}
+	own("kind", s.Kind, sub.Stack.Kind)
+	own("target", s.Target, sub.Stack.Target)
 	var above []string
 	for _, a := range sub.Stack.Above {
 		above = append(above, a.Kind)
