@@ -52,11 +52,16 @@ type Inputs struct {
 	// max_sec=N, max_sec_128, max_sec_1024, max_sec_lba48 as sectors.
 	ForceNoBridge   bool
 	ForceMaxSectors Num
-	MDTSSectors     Num       // NVMe
-	SuperSpeed      Truth     // USB 3 or faster
-	IOMMU           string    // translated, passthrough, off; "" unknown
-	SASHost         Truth     // the host has a SAS transport
-	Protection      Integrity // of the device
+	MDTSSectors     Num // NVMe
+	// HostMaxHWSectorsKB is the largest max_hw_sectors_kb under From among the
+	// disks of the same SCSI host: what the host can where a table holds this
+	// disk below it.
+	HostMaxHWSectorsKB Num
+	MaxSegmentBytes    Num
+	SuperSpeed         Truth     // USB 3 or faster
+	IOMMU              string    // translated, passthrough, off; "" unknown
+	SASHost            Truth     // the host has a SAS transport
+	Protection         Integrity // of the device
 
 	// A stacked device: dm with its target, md with its level.
 	Target     string // linear, striped, crypt, multipath, ...; "" unknown
@@ -66,15 +71,18 @@ type Inputs struct {
 	// UserMaxSectorsKB is a value of max_sectors_kb that somebody sets at every
 	// boot; unknown for nobody.
 	UserMaxSectorsKB Num
-	Members          []Prediction // of what it is made of, under the same release; nil for a plain disk
+	// Members are the predictions for what it is made of, under the release
+	// asked about, and MembersFrom what From showed of the same; both nil for a
+	// plain disk.
+	Members     []Prediction
+	MembersFrom []Observed
 }
 
 // Integrity is protection information as the block layer keeps it.
 type Integrity struct {
-	Capable       Truth // an integrity profile is registered
+	Registered    Truth // the block device keeps protection information
 	TupleBytes    Num   // per interval
 	IntervalBytes Num
-	MaxSegments   Num // max_integrity_segments
 }
 
 // Certainty says how far a prediction can be trusted.
@@ -103,10 +111,10 @@ type Prediction struct {
 	MaxHWSectorsKB Num // queue/max_hw_sectors_kb, KiB
 	OptimalIOSize  Num // queue/optimal_io_size, bytes
 	MinimumIOSize  Num // queue/minimum_io_size, bytes
-	// MaxSectors and MaxHWSectors are the same in sectors, which KiB may hide.
-	MaxSectors, MaxHWSectors Num
-	LogicalBlockBytes        Num
-	PhysicalBlockBytes       Num
+	// The same in sectors, which KiB may hide, and what a stack above is made
+	// of: the device's own limit (0 for none) and the value that a user set.
+	MaxSectors, MaxHWSectors, MaxDevSectors, UserMaxSectors Num
+	LogicalBlockBytes, PhysicalBlockBytes                   Num
 
 	Rule      string    // id of the rule that set MaxSectorsKB
 	Because   []string  // the rules that took part and what each did, in words
