@@ -116,7 +116,8 @@ type Prediction struct {
 	MaxSectors, MaxHWSectors, MaxDevSectors, UserMaxSectors Num
 	LogicalBlockBytes, PhysicalBlockBytes                   Num
 
-	Rule      string    // id of the rule that set MaxSectorsKB
+	Rule      string    // id of the rule that set MaxSectorsKB, or hardware, device, member, user
+	Rules     []string  // ids of all that took part
 	Because   []string  // the rules that took part and what each did, in words
 	Sources   []string  // where the rules are from
 	Certainty Certainty // of the three values together

@@ -111,6 +111,7 @@ func (p *predictor) hardware() {
 		q.out.Certainty = High
 		n, ok := q.modelHW(listed)
 		if !quiet {
+			p.out.Rules = append(p.out.Rules, q.out.Rules...)
 			p.out.Because = append(p.out.Because, q.out.Because...)
 			p.out.Sources = append(p.out.Sources, q.out.Sources...)
 			for _, m := range q.out.Missing {
@@ -277,6 +278,7 @@ func (p *predictor) modelHW(listed Listing) (sectors uint64, ok bool) {
 			switch rowsIn(h.rows, p.to) {
 			case True:
 				p.say("the driver %s takes %d sectors", h.driver, h.sectors)
+				p.out.Rules = append(p.out.Rules, "host-"+h.driver)
 				p.out.Sources = append(p.out.Sources, h.source)
 				p.lower(SourceOnly)
 				return limit(h.sectors)

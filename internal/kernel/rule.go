@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Newest is the newest release whose rules are known. A later one is predicted
 // with the same rules and marked.
@@ -64,8 +67,6 @@ var (
 var (
 	roundsToBlock = &rule{id: "rounds-to-block", rows: []Row{{Tree: "mainline", Since: "5.12"}, {Tree: "stable-5.10", Since: "5.10.20"}}, booted: true,
 		does: "limits are rounded down to the logical block", source: "ChangeLog-5.10.20; block/blk-settings.c of 6.1.192"}
-	devLimit = &rule{id: "dev-limit", rows: []Row{{Tree: "mainline", Since: "4.4"}}, booted: true,
-		does: "what the device says is kept apart from what the host can", source: "commit ca369d51b3e1"}
 	userKept = &rule{id: "user-clamped", rows: []Row{{Tree: "mainline", Since: "6.11"}}, booted: true,
 		does: "a value above the limit is cut to it", source: "blk_validate_limits of 6.12.117"}
 	integrityCap = &rule{id: "integrity-cap", rows: []Row{{Tree: "mainline", Since: "6.19"}}, booted: true,
@@ -75,8 +76,6 @@ var (
 
 // Drivers.
 var (
-	libataHost = &rule{id: "libata-host", rows: []Row{{Tree: "mainline", Since: "6.0"}}, booted: true,
-		does: "a SATA disk is held to its host's limit too", source: "commit 0568e6122574"}
 	libataHostSmall = &rule{id: "libata-host-1024", rows: []Row{{Tree: "mainline", Since: "6.0-rc1", Until: "6.0-rc2"}},
 		does: "every SATA disk is held to the default of SCSI hosts, 1024 sectors", source: "commit 0568e6122574, repaired in 6.0-rc2"}
 	nvme8M = &rule{id: "nvme-8m", rows: []Row{{Tree: "mainline", After: "6.1", By: "6.12"}}, booted: true,
@@ -103,13 +102,42 @@ var (
 		does: "a linear array takes one chunk at most", source: "linear_set_limits of 6.12.117"}
 )
 
-// rules are all of them, for tests and docs.
+// rules are all of them.
 var rules = []*rule{
 	cap512, capNone, cap1280, cap4096,
 	sdHWReduced, sdUncapped, sdOptimal, sdFallback, sdChecksPage, sdChecksPhysical, sdChecksGranularity, sdHostHint, sdHostCeiling, optimalRaises, sasHintAlways,
-	roundsToBlock, devLimit, userKept, integrityCap,
-	libataHost, libataHostSmall, nvme8M, nvmeHint, nvmeNoZeroOptimal, loop1280,
+	roundsToBlock, userKept, integrityCap,
+	libataHostSmall, nvme8M, nvmeHint, nvmeNoZeroOptimal, loop1280,
 	stackCopies, stackValidates, raid5Stripes, raid5FullStripe, linearChunk,
+}
+
+// A Rule is a rule of the prediction, for who wants to read or check them all.
+type Rule struct {
+	ID       string
+	Releases string // in words
+	Does     string
+	Source   string
+	Booted   bool // a booted kernel showed it
+}
+
+// Rules lists the rules that Predict goes by, also those about single drivers.
+func Rules() []Rule {
+	var out []Rule
+	for _, r := range rules {
+		out = append(out, Rule{ID: r.id, Releases: words(r.rows), Does: r.does, Source: r.source, Booted: r.booted})
+	}
+	for _, h := range hostLimits {
+		out = append(out, Rule{ID: "host-" + h.driver, Releases: words(h.rows), Does: "the driver " + h.driver + " takes " + itoa(h.sectors) + " sectors", Source: h.source})
+	}
+	return out
+}
+
+func words(rows []Row) string {
+	parts := make([]string, len(rows))
+	for i, w := range rows {
+		parts[i] = w.String()
+	}
+	return strings.Join(parts, "; ")
 }
 
 // hostLimit is what a SCSI host driver sets for its host, where it differs
@@ -118,7 +146,6 @@ type hostLimit struct {
 	driver  string
 	rows    []Row
 	sectors uint64
-	booted  bool
 	source  string
 }
 
@@ -187,6 +214,7 @@ func (p *predictor) guess(r *rule) bool {
 
 // use notes that a rule took part.
 func (p *predictor) use(r *rule) {
+	p.out.Rules = append(p.out.Rules, r.id)
 	p.out.Because = append(p.out.Because, r.does)
 	p.out.Sources = append(p.out.Sources, r.source)
 	if !r.booted {
