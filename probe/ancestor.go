@@ -14,6 +14,28 @@ type ancestor struct {
 	path      string // libata, usb-storage, uas, sbp2, "" for plain SCSI or unknown
 	transport string
 	hostAttrs map[string]Value[string]
+	sas       Value[bool]
+	iommu     Value[string]
+}
+
+// hostAttributes are files of the SCSI host, read once a host and by the name
+// they have there (drivers/scsi/scsi_sysfs.c; libata-sata.c for the policy).
+// Those behind prot_capabilities are read where it names any.
+var hostAttributes = []struct {
+	name      string
+	protected bool
+}{{"link_power_management_policy", false}, {"proc_name", false}, {"sg_tablesize", false}, {"prot_capabilities", false}, {"prot_guard_type", true}, {"sg_prot_tablesize", true}}
+
+// HostAttributes lists the files read of a SCSI host, which Attr takes by these
+// names: sg_tablesize is the adapter's bound of segments, prot_capabilities its
+// T10 protection types as bits (include/scsi/scsi_host.h, enum
+// scsi_host_prot_capabilities), 0 for none.
+func HostAttributes() []string {
+	names := make([]string, len(hostAttributes))
+	for i, a := range hostAttributes {
+		names[i] = a.name
+	}
+	return names
 }
 
 var (
@@ -42,6 +64,7 @@ var libsasDrivers = []string{"aic94xx", "hisi_sas_v1_hw", "hisi_sas_v2_hw", "his
 
 func (d *Device) hang(a *ancestor) {
 	d.Adapter, d.USB, d.Path, d.Transport, d.hostAttrs = a.adapter, a.usb, a.path, a.transport, a.hostAttrs
+	d.SASHost, d.IOMMU = a.sas, a.iommu
 }
 
 // ancestry reads the folders above a device once per parent folder: for SCSI
@@ -73,28 +96,21 @@ func (r *reader) readAncestry(from string) *ancestor {
 		}
 		return strings.TrimSpace(string(b))
 	}
-	exists := func(p string) bool {
+	exists := func(p string) (State, error) {
 		d, err := openDir(r.fsys, p)
-		if err != nil {
-			return false
+		if err == nil {
+			d.close()
 		}
-		d.close()
-		return true
+		return stateOf(err), err
 	}
-	procName, virtioDriver := "", ""
+	procName, virtioDriver, virtioPath := "", "", ""
 	hostPath := ""
 	for p := from; p != "." && p != "sys/devices" && p != "/"; p = path.Dir(p) {
 		switch name := path.Base(p); {
 		case reHost.MatchString(name) && a.adapter.Host == "":
 			a.adapter.Host, hostPath = name, p
-			scsiHost := path.Join(p, "scsi_host", name)
-			procName = read(scsiHost + "/proc_name")
-			lpm := path.Join(scsiHost, "link_power_management_policy")
-			if b, err := r.root.readFile(lpm); err != nil {
-				a.hostAttrs["link_power_management_policy"] = failed[string](err, lpm)
-			} else {
-				a.hostAttrs["link_power_management_policy"] = known(strings.TrimSpace(string(b)), lpm)
-			}
+			a.hostAttrs = r.readHostAttributes(path.Join(p, "scsi_host", name))
+			procName = a.hostAttrs["proc_name"].V
 		case reATA.MatchString(name):
 			a.path, a.adapter.ATAPort = "libata", strings.TrimPrefix(name, "ata")
 		case reUSBIf.MatchString(name) && a.path == "":
@@ -115,7 +131,7 @@ func (r *reader) readAncestry(from string) *ancestor {
 		case reFW.MatchString(name) && a.path == "":
 			a.path = "sbp2"
 		case reVirtio.MatchString(name) && virtioDriver == "":
-			virtioDriver = base(r.root, p+"/driver")
+			virtioDriver, virtioPath = base(r.root, p+"/driver"), p
 		case rePCI.MatchString(name) && a.adapter.SysPath == "":
 			hex := func(file string) string { return strings.TrimPrefix(read(p+"/"+file), "0x") }
 			if v, dev := hex("vendor"), hex("device"); v != "" && dev != "" {
@@ -134,33 +150,74 @@ func (r *reader) readAncestry(from string) *ancestor {
 	case procName != "" && procName != "(null)" && a.adapter.Driver == "":
 		a.adapter.Driver = procName
 	}
-	a.transport = transportOf(a, procName, hostPath, from, exists)
+	a.transport, a.sas = transportOf(a, procName, hostPath, from, exists)
+	a.iommu = r.readIOMMU(a.adapter.SysPath, from, virtioPath)
 	return a
 }
 
-// transportOf names the transport as lsblk's TRAN column does.
-func transportOf(a *ancestor, procName, hostPath, from string, exists func(string) bool) string {
+// readHostAttributes reads those of a SCSI host's folder.
+func (r *reader) readHostAttributes(folder string) map[string]Value[string] {
+	out := make(map[string]Value[string], len(hostAttributes))
+	protected := false
+	for _, h := range hostAttributes {
+		if h.protected && !protected {
+			continue
+		}
+		source := folder + "/" + h.name
+		b, err := r.root.readFile(source)
+		if err != nil {
+			out[h.name] = failed[string](err, source)
+			continue
+		}
+		out[h.name] = known(strings.TrimSpace(string(b)), source)
+		if h.name == "prot_capabilities" {
+			protected = out[h.name].V != "0"
+		}
+	}
+	return out
+}
+
+// transportOf names the transport as lsblk's TRAN column does, and tells whether
+// the host is of the SAS class.
+func transportOf(a *ancestor, procName, hostPath, from string, exists func(string) (State, error)) (string, Value[bool]) {
 	if hostPath == "" {
-		return ""
+		return "", Value[bool]{}
 	}
-	is := func(class string) bool { return exists(path.Join(hostPath, class+"_host")) }
-	switch {
+	is := func(class string) bool {
+		state, _ := exists(path.Join(hostPath, class+"_host"))
+		return state == Known
+	}
+	source := path.Join(hostPath, "sas_host")
+	switch { // a host has one transport class
 	case is("spi"):
-		return "spi"
+		return "spi", known(false, source)
 	case is("fc"):
-		return "fc"
-	case is("sas"):
-		return "sas"
-	case a.path == "sbp2":
-		return "sbp"
-	case is("iscsi"):
-		return "iscsi"
-	case strings.Contains(from, "/usb"):
-		return "usb"
-	case strings.HasPrefix(procName, "ahci"), strings.HasPrefix(procName, "sata"):
-		return "sata"
-	case strings.Contains(procName, "ata"):
-		return "ata"
+		return "fc", known(false, source)
 	}
-	return ""
+	state, err := exists(source)
+	sas := Value[bool]{State: state, Source: source}
+	switch state {
+	case Known:
+		sas.V = true
+		return "sas", sas
+	case Absent:
+		if a.hostAttrs["proc_name"].Ok() { // else the tree lacks more than that
+			sas.State = Known
+		}
+	case Unreadable:
+		sas.Err = err
+	}
+	switch {
+	case a.path == "sbp2":
+		return "sbp", sas
+	case is("iscsi"):
+		return "iscsi", sas
+	case strings.Contains(from, "/usb"):
+		return "usb", sas
+	case strings.HasPrefix(procName, "ahci"), strings.HasPrefix(procName, "sata"):
+		return "sata", sas
+	case strings.Contains(procName, "ata"):
+		return "ata", sas
+	}
+	return "", sas
 }

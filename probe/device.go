@@ -31,6 +31,10 @@ type Device struct {
 	Vendor, Product, Revision Value[string]
 	// ATA IDENTIFY DEVICE strings in full, trimmed (ACS-4).
 	ATAModel, ATAFirmware Value[string]
+	// ATAIdentify is the IDENTIFY DEVICE data they are from, where all of it
+	// could be read: libata's own copy or VPD page 89h. The udev database has
+	// the strings alone.
+	ATAIdentify Value[ata.Identify]
 	// NVMe Identify Controller MN and FR, trimmed, and the subsystem's NQN.
 	NVMeModel, NVMeFirmware, NVMeNQN Value[string]
 	// USB is the nearest USB ancestor: vid, pid, bcd, manufacturer, product,
@@ -66,6 +70,17 @@ type Device struct {
 	Partitions []Partition
 	// Paths of an NVMe multipath head; nil for anything else.
 	Paths []NVMePath
+	// MDMembers are the members of an md array as md names their state; nil for
+	// anything else.
+	MDMembers []MDMember
+	// IOMMU says how the DMA of the function that the device hangs on reaches
+	// memory: IOMMUTranslated, IOMMUPassthrough or IOMMUOff.
+	IOMMU Value[string]
+	// SASHost says whether the SCSI host belongs to the SAS transport class,
+	// whose hosts bound the default transfer size by what the DMA layer prefers
+	// (drivers/scsi/scsi_transport_sas.c, sas_host_setup). It is known for
+	// devices below a SCSI host.
+	SASHost Value[bool]
 	// Counters of errors, where Options.Counters asks for them.
 	Counters []Counter
 	// Disagreements are facts of which two sources give different values.
@@ -78,6 +93,8 @@ type Device struct {
 
 	attrs     []attr
 	devPath   string // folder of the device below the block device
+	ataLink   string // folder of libata's link
+	ataDevice string // name of libata's device on it
 	hostAttrs map[string]Value[string]
 }
 
@@ -100,19 +117,41 @@ type attr struct {
 	err   error
 }
 
-// attribute is one file read of every device. Its name is relative to the
-// block device's folder; scsi_disk/ stands for device/scsi_disk/H:C:T:L/.
+// attribute is one file read of a device. Its name is relative to the block
+// device's folder; scsi_disk/ stands for device/scsi_disk/H:C:T:L/, ata_link/
+// and ata_device/ for libata's own folders of the link and of the device.
 type attribute struct {
 	name string
-	scsi bool // only below a SCSI device
+	of   scope
 	text bool // holds text, not a whole number
 }
+
+// scope is the kind of devices that have an attribute: a file that cannot be
+// there need not be looked for.
+type scope uint8
+
+const (
+	ofAll       scope = iota
+	ofSCSI            // below a SCSI device
+	ofSCSIDisk        // below the sd driver's
+	ofUSB             // below a SCSI device of usb-storage or uas
+	ofATALink         // below a link of libata's
+	ofATADevice       // below its device
+	ofNVMe
+	ofDM
+	ofMD
+	ofFormat    // SCSI and NVMe disks, and what is made of disks: they may carry protection information
+	ofProtected // those of them that do
+)
 
 // attributes are all knobs of schema/knobs.yaml that sysfs shows on a device
 // (a test compares the two) and what identifies it.
 var attributes = []attribute{
-	{name: "dm/name", text: true}, {name: "dm/uuid", text: true}, {name: "md/level", text: true},
-	{name: "md/chunk_size"}, {name: "md/raid_disks", text: true}, // "5 (4)" while it is reshaped
+	{name: "dm/name", of: ofDM, text: true}, {name: "dm/uuid", of: ofDM, text: true},
+	{name: "md/level", of: ofMD, text: true}, {name: "md/chunk_size", of: ofMD},
+	{name: "md/raid_disks", of: ofMD, text: true}, {name: "md/layout", of: ofMD, text: true}, // "5 (4)" while it is reshaped
+	{name: "md/metadata_version", of: ofMD, text: true}, {name: "md/component_size", of: ofMD}, {name: "md/degraded", of: ofMD},
+	{name: "md/sync_action", of: ofMD, text: true}, {name: "md/array_state", of: ofMD, text: true},
 	{name: "size"}, {name: "dev", text: true}, {name: "ro"}, {name: "removable"}, {name: "hidden"}, {name: "diskseq"},
 	{name: "queue/atomic_write_max_bytes"},
 	{name: "queue/chunk_sectors"},
@@ -140,17 +179,32 @@ var attributes = []attribute{
 	{name: "queue/write_same_max_bytes"},
 	{name: "queue/write_zeroes_max_bytes"},
 	{name: "queue/zoned", text: true},
-	{name: "device/eh_timeout", scsi: true},
-	{name: "device/power/control", scsi: true, text: true},
-	{name: "device/queue_depth", scsi: true},
-	{name: "device/timeout", scsi: true},
-	{name: "scsi_disk/FUA", scsi: true},
-	{name: "scsi_disk/cache_type", scsi: true, text: true},
-	{name: "scsi_disk/max_write_same_blocks", scsi: true},
-	{name: "scsi_disk/protection_mode", scsi: true, text: true},
-	{name: "scsi_disk/protection_type", scsi: true},
-	{name: "scsi_disk/provisioning_mode", scsi: true, text: true},
-	{name: "scsi_disk/zeroing_mode", scsi: true, text: true},
+	// Before those that are only read where it names a format.
+	{name: "integrity/format", of: ofFormat, text: true},
+	{name: "integrity/device_is_integrity_capable", of: ofProtected},
+	{name: "integrity/protection_interval_bytes", of: ofProtected},
+	{name: "integrity/read_verify", of: ofProtected},
+	{name: "integrity/tag_size", of: ofProtected},
+	{name: "integrity/write_generate", of: ofProtected},
+	{name: "queue/max_integrity_segments", of: ofProtected},
+	{name: "metadata_bytes", of: ofNVMe},
+	{name: "ata_device/spdn_cnt", of: ofATADevice},
+	{name: "ata_device/trim", of: ofATADevice, text: true},
+	{name: "ata_device/xfer_mode", of: ofATADevice, text: true},
+	{name: "ata_link/sata_spd", of: ofATALink, text: true},
+	{name: "ata_link/sata_spd_limit", of: ofATALink, text: true},
+	{name: "device/eh_timeout", of: ofSCSI},
+	{name: "device/max_sectors", of: ofUSB},
+	{name: "device/power/control", of: ofSCSI, text: true},
+	{name: "device/queue_depth", of: ofSCSI},
+	{name: "device/timeout", of: ofSCSI},
+	{name: "scsi_disk/FUA", of: ofSCSIDisk},
+	{name: "scsi_disk/cache_type", of: ofSCSIDisk, text: true},
+	{name: "scsi_disk/max_write_same_blocks", of: ofSCSIDisk},
+	{name: "scsi_disk/protection_mode", of: ofSCSIDisk, text: true},
+	{name: "scsi_disk/protection_type", of: ofSCSIDisk},
+	{name: "scsi_disk/provisioning_mode", of: ofSCSIDisk, text: true},
+	{name: "scsi_disk/zeroing_mode", of: ofSCSIDisk, text: true},
 }
 
 var attrIndex = func() map[string]int {
@@ -161,8 +215,9 @@ var attrIndex = func() map[string]int {
 	return m
 }()
 
-// Attributes lists the attribute files read of every device, relative to the
-// block device's folder.
+// Attributes lists the attribute files that are read of a device, relative to
+// the block device's folder. ata_device/ and ata_link/ are libata's folders,
+// scsi_disk/ is the sd driver's.
 func Attributes() []string {
 	names := make([]string, len(attributes))
 	for i, a := range attributes {
@@ -171,8 +226,10 @@ func Attributes() []string {
 	return names
 }
 
-// Attr returns an attribute of the list Attributes as text without the final
-// newline.
+// Attr returns an attribute of the list Attributes, or of the SCSI host's
+// (HostAttributes), as text without the final newline. One of a kind that the
+// device is not is absent; one that says nothing here, since the device carries
+// no protection information, is not asked.
 func (d *Device) Attr(name string) Value[string] {
 	if v, ok := d.hostAttrs[name]; ok {
 		return v
@@ -204,6 +261,10 @@ func (d *Device) source(name string) string {
 	}
 	if rest, ok := strings.CutPrefix(name, "device/"); ok && d.devPath != "" {
 		return d.devPath + "/" + rest
+	}
+	if rest, ok := strings.CutPrefix(name, "ata_"); ok && d.ataLink != "" {
+		folder, file, _ := strings.Cut(rest, "/")
+		return d.ataLink + "/" + d.ataFile(folder == "device", file)
 	}
 	return d.SysPath + "/" + name
 }
@@ -295,29 +356,7 @@ func (r *reader) readDevice(d *Device, block dir) {
 		d.note("device", Unreadable, err.Error(), path.Join(d.SysPath, "device"))
 	}
 	isSCSI := below != nil && reHCTL.MatchString(path.Base(d.devPath))
-	d.attrs = make([]attr, len(attributes))
-	for i, a := range attributes {
-		switch {
-		case a.scsi && !isSCSI,
-			// Of one kind alone; a disk need not be asked.
-			strings.HasPrefix(a.name, "dm/") && d.Kind != "dm", strings.HasPrefix(a.name, "md/") && d.Kind != "md":
-			d.attrs[i].state = Absent
-		case !a.scsi:
-			d.attrs[i] = readAttr(block, a.name)
-		default:
-			name := a.name
-			if rest, ok := strings.CutPrefix(name, "scsi_disk/"); ok {
-				if d.Kind != "disk" {
-					d.attrs[i].state = Absent
-					continue
-				}
-				name = "scsi_disk/" + path.Base(d.devPath) + "/" + rest
-			} else {
-				name = strings.TrimPrefix(name, "device/")
-			}
-			d.attrs[i] = readAttr(below, name)
-		}
-	}
+	r.readAttributes(d, block, below, isSCSI)
 	if d.Kind == "dm" {
 		_, err := block.list("mq")
 		switch state := stateOf(err); state {
@@ -330,6 +369,9 @@ func (r *reader) readDevice(d *Device, block dir) {
 	d.Members = sortedNames(block, "slaves")
 	d.Holders = sortedNames(block, "holders")
 	d.readPartitions(block)
+	if d.Kind == "md" {
+		d.readMDMembers(block)
+	}
 	if r.counters {
 		d.readCounters(block, below)
 	}
@@ -376,6 +418,76 @@ func (r *reader) readDevice(d *Device, block dir) {
 		}
 	}
 }
+
+// readAttributes fills d.attrs.
+func (r *reader) readAttributes(d *Device, block, below dir, isSCSI bool) {
+	d.attrs = make([]attr, len(attributes))
+	var link dir // libata's
+	if isSCSI {
+		if d.ataLink, d.ataDevice = ataFolders(d.devPath); d.ataLink != "" {
+			var err error
+			if link, err = openDir(r.fsys, d.ataLink); err == nil {
+				defer link.close()
+			} else {
+				link = missing{err}
+			}
+		}
+	}
+	usb := isSCSI && strings.Contains(d.devPath, "/usb")
+	format := isSCSI && d.Kind == "disk" || strings.HasPrefix(d.Name, "nvme") || d.Kind == "dm" || d.Kind == "md"
+	protected := false
+	for i, a := range attributes {
+		at, name := block, a.name
+		switch a.of {
+		case ofSCSI, ofUSB:
+			if at = below; !isSCSI || a.of == ofUSB && !usb {
+				at = nil
+			}
+			name = strings.TrimPrefix(name, "device/")
+		case ofSCSIDisk:
+			if at = below; !isSCSI || d.Kind != "disk" {
+				at = nil
+			}
+			name = "scsi_disk/" + path.Base(d.devPath) + strings.TrimPrefix(name, "scsi_disk")
+		case ofATALink, ofATADevice:
+			at, name = link, d.ataFile(a.of == ofATADevice, path.Base(name))
+		case ofNVMe:
+			if !strings.HasPrefix(d.Name, "nvme") {
+				at = nil
+			}
+		case ofDM, ofMD:
+			if a.of == ofDM && d.Kind != "dm" || a.of == ofMD && d.Kind != "md" {
+				at = nil
+			}
+		case ofFormat:
+			if !format {
+				at = nil
+			}
+		case ofProtected:
+			if at = nil; protected {
+				at = block
+			} else if format {
+				continue // not asked
+			}
+		}
+		if at == nil {
+			d.attrs[i].state = Absent
+			continue
+		}
+		d.attrs[i] = readAttr(at, name)
+		if a.of == ofFormat && d.attrs[i].state == Known {
+			protected = d.attrs[i].text != "none"
+		}
+	}
+}
+
+// missing is a folder that could not be opened.
+type missing struct{ err error }
+
+func (m missing) readFile(string) ([]byte, error) { return nil, bare(m.err) }
+func (m missing) readLink(string) (string, error) { return "", bare(m.err) }
+func (m missing) list(string) ([]string, error)   { return nil, bare(m.err) }
+func (missing) close()                            {}
 
 func readAttr(at dir, name string) attr {
 	b, err := at.readFile(name)
@@ -574,7 +686,7 @@ func (d *Device) identify(data []byte, source string) {
 		d.note("identity.ata", Unreadable, err.Error(), source)
 		return
 	}
-	d.ATAModel, d.ATAFirmware = known(id.Model, source), known(id.Firmware, source)
+	d.ATAModel, d.ATAFirmware, d.ATAIdentify = known(id.Model, source), known(id.Firmware, source), known(id, source)
 	if id.Serial != "" {
 		d.Serial = known(id.Serial, source)
 	}
@@ -596,20 +708,35 @@ func (d *Device) readMMC(below dir) {
 	}
 }
 
-// libataIdentify reads ata_device's id attribute: 256 words in hex. The SCSI
-// channel is the port of a multiplier, the target the device on the link.
-func (r *reader) libataIdentify(d *Device) (data []byte, source string, ok bool) {
-	port, portPath := ataPort(d.devPath)
+// ataFolders returns the folder of libata's link and the name of its device
+// there. The SCSI channel is the port of a multiplier, the target the device on
+// the link (drivers/ata/libata-transport.c, ata_tlink_add, ata_tdev_add).
+func ataFolders(devPath string) (link, device string) {
+	port, portPath := ataPort(devPath)
 	if port == "" {
+		return "", ""
+	}
+	hctl := strings.Split(path.Base(devPath), ":")
+	if hctl[1] != "0" {
+		return portPath + "/link" + port + "." + hctl[1], "dev" + port + "." + hctl[1] + ".0"
+	}
+	return portPath + "/link" + port, "dev" + port + "." + hctl[2]
+}
+
+// ataFile is the path of a libata attribute below the link's folder.
+func (d *Device) ataFile(device bool, file string) string {
+	if device {
+		return d.ataDevice + "/ata_device/" + d.ataDevice + "/" + file
+	}
+	return "ata_link/" + path.Base(d.ataLink) + "/" + file
+}
+
+// libataIdentify reads ata_device's id attribute: 256 words in hex.
+func (r *reader) libataIdentify(d *Device) (data []byte, source string, ok bool) {
+	if d.ataLink == "" {
 		return nil, "", false
 	}
-	hctl := strings.Split(path.Base(d.devPath), ":")
-	dev := "dev" + port + "." + hctl[2]
-	source = path.Join(portPath, "link"+port, dev, "ata_device", dev, "id")
-	if hctl[1] != "0" {
-		dev = "dev" + port + "." + hctl[1] + ".0"
-		source = path.Join(portPath, "link"+port+"."+hctl[1], dev, "ata_device", dev, "id")
-	}
+	source = d.ataLink + "/" + d.ataFile(true, "id")
 	text, err := r.root.readFile(source)
 	if err != nil {
 		return nil, "", false

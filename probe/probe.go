@@ -63,6 +63,8 @@ type Inventory struct {
 	// Machine holds DMI strings: vendor, product, board, bios. A missing key
 	// was not readable.
 	Machine map[string]string
+	// Params are the module parameters of ModuleParams, by MODULE.PARAMETER.
+	Params  map[string]Value[string]
 	Devices []*Device // by name, natural order
 	Peers   []*Device // read only because they stand above or below one of Devices
 	Notes   []Note
@@ -183,6 +185,7 @@ func (inv *Inventory) readHost(sys fs.FS, root dir) {
 	} else {
 		inv.Cmdline = known(strings.TrimSpace(string(b)), "proc/cmdline")
 	}
+	inv.readParams(root)
 	inv.Machine = map[string]string{}
 	dmi, err := resolve(sys, "sys/class/dmi/id")
 	if err != nil {

@@ -433,7 +433,11 @@ func resolve(fsys fs.FS, name string) (string, error) {
 		target, err := fs.ReadLink(fsys, next)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return "", fmt.Errorf("resolve %s: %s: %w", name, next, fs.ErrNotExist)
+				why := fs.ErrNotExist
+				if errors.Is(err, ErrNotRecorded) {
+					why = ErrNotRecorded
+				}
+				return "", fmt.Errorf("resolve %s: %s: %w", name, next, why)
 			}
 			done = next // not a link
 			continue

@@ -85,6 +85,42 @@ func (d *Device) readPartitions(block dir) {
 	}
 }
 
+// MDMember is a member of an md array.
+type MDMember struct {
+	Name string // of the disk or partition: sda1
+	// State is in_sync, faulty, spare, write_mostly, ... by commas
+	// (Documentation/admin-guide/md.rst, md/dev-XXX/state).
+	State Value[string]
+}
+
+// readMDMembers lists the members of an array and their states.
+func (d *Device) readMDMembers(block dir) {
+	names, err := block.list("md")
+	if err != nil {
+		if stateOf(err) == Unreadable {
+			d.note("md", Unreadable, err.Error(), d.SysPath+"/md")
+		}
+		return
+	}
+	slices.SortFunc(names, compareNames)
+	d.MDMembers = []MDMember{}
+	for _, name := range names {
+		member, ok := strings.CutPrefix(name, "dev-")
+		if !ok || len(d.MDMembers) >= maxMembers {
+			continue
+		}
+		file := "md/" + name + "/state"
+		source := d.SysPath + "/" + file
+		m := MDMember{Name: member}
+		if b, err := block.readFile(file); err != nil {
+			m.State = failed[string](err, source)
+		} else {
+			m.State = known(strings.TrimSpace(string(b)), source)
+		}
+		d.MDMembers = append(d.MDMembers, m)
+	}
+}
+
 var (
 	reNVMeHead = regexp.MustCompile(`^nvme\d+n(\d+)$`)
 	reNVMePath = regexp.MustCompile(`^nvme\d+c\d+n(\d+)$`)

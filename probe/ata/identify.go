@@ -46,7 +46,9 @@ const (
 	wordAdditional    = 69  // bit 5: RZAT, bit 14: DRAT
 	wordQueueDepth    = 75  // bits 4:0, maximum depth minus one
 	wordSATA          = 76  // SATA capabilities; bit 8: NCQ
+	wordMajorVersion  = 80  // bit N: version N; 0 and ffffh not reported
 	wordCommandSets2  = 83  // bit 10: 48-bit address, valid when bits 15:14 are 01b
+	wordHardwareReset = 93  // of a parallel device
 	wordLBA48Sectors  = 100 // 4 words, low word first
 	wordSectorSize    = 106 // valid when bits 15:14 are 01b
 	wordLogicalSector = 117 // 2 words, low word first: logical sector size in words
@@ -105,6 +107,21 @@ type Identify struct {
 
 	// NCQ says that the native command queuing feature set is supported.
 	NCQ bool
+
+	// LBA48 says that the 48-bit Address feature set is supported and names a
+	// capacity (words 83 and 100-103): without it a command carries at most 256
+	// sectors, with it 65536. It is what the kernel's ata_id_has_lba48 answers
+	// (include/linux/ata.h).
+	LBA48 bool
+
+	// NativeSATA says that the device itself is Serial ATA: HARDWARE RESET
+	// RESULT (word 93) is zero, as it is for a device without a parallel bus
+	// (ACS-4, IDENTIFY DEVICE data, words 76-79 and 93), and MAJOR VERSION NUMBER
+	// (word 80) names ATA/ATAPI-5 or later (the kernel's ata_id_is_sata). Where
+	// it is false on a Serial ATA link, the kernel takes it for a parallel disk
+	// behind a bridge and sends at most 256 sectors (drivers/ata/libata-core.c,
+	// ata_dev_knobble), unless its quirk BRIDGE_OK says otherwise.
+	NativeSATA bool
 
 	ChecksumState ChecksumState
 
@@ -181,6 +198,9 @@ func ParseIdentify(b []byte) (Identify, error) {
 		ChecksumState: checksum(b),
 		rotationRate:  d.RotationRate,
 	}
+	if v := w(wordMajorVersion); w(wordHardwareReset) == 0 && v >= 1<<5 && v < 1<<15 {
+		id.NativeSATA = true
+	}
 	// The kernel does not believe TRIM before ATA/ATAPI-7 either: word 169 was
 	// reserved, and old devices leave anything in reserved words.
 	if majorVersion(d.MajorVersion) >= 7 && w(wordDataSetManage)&1 != 0 {
@@ -206,7 +226,7 @@ func ParseIdentify(b []byte) (Identify, error) {
 		id.sectors = w32(wordLBA28Sectors)
 		lba48 := w32(wordLBA48Sectors) | w32(wordLBA48Sectors+2)<<32
 		if s := w(wordCommandSets2); valid(s) && s&(1<<10) != 0 && lba48 != 0 {
-			id.sectors = lba48
+			id.LBA48, id.sectors = true, lba48
 		}
 	}
 	id.logical = 2 * minLogicalWords

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -426,4 +427,54 @@ func FuzzIdentify(f *testing.F) {
 			t.Fatalf("checksum %v, after a change %v", id.ChecksumState, again.ChecksumState)
 		}
 	})
+}
+
+// parallel are the dumps of disks with a parallel bus, by their model names.
+var parallel = []string{"IC25N020ATCS04_0__CA2OA71A.hex", "SAMSUNG_HS122JC__GQ100_01.hex", "ST320410A__3_39.hex", "WDC_WD2500JB_00REA0__20_00K20.hex"}
+
+func TestNativeSATAAndLBA48(t *testing.T) {
+	for _, d := range dumps(t) {
+		id, err := ParseIdentify(d.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := !slices.Contains(parallel, d.File); id.NativeSATA != want {
+			t.Errorf("%s: native SATA %t, want %t", d.File, id.NativeSATA, want)
+		}
+		if want := d.Hdparm.LBA48 != ""; id.LBA48 != want {
+			t.Errorf("%s: LBA48 %t, hdparm prints %q", d.File, id.LBA48, d.Hdparm.LBA48)
+		}
+	}
+	set := func(words map[int]uint16) Identify {
+		b := make([]byte, IdentifyBytes)
+		for n, w := range words {
+			binary.LittleEndian.PutUint16(b[2*n:], w)
+		}
+		id, err := ParseIdentify(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	for _, c := range []struct {
+		name          string
+		words         map[int]uint16
+		sata, address bool
+	}{
+		{"ATA-8 without a reset result", map[int]uint16{80: 0x1f8}, true, false},
+		{"ATA-5 is the first", map[int]uint16{80: 0x20}, true, false},
+		{"ATA-4", map[int]uint16{80: 0x1e}, false, false},
+		{"version not reported", map[int]uint16{80: 0xffff}, false, false},
+		{"a reserved version", map[int]uint16{80: 0x8000}, false, false},
+		{"a reset result", map[int]uint16{80: 0x1f8, 93: 0x6001}, false, false},
+		{"48 bits", map[int]uint16{49: 1 << 9, 83: 0x4400, 100: 8}, false, true},
+		{"48 bits, word 83 not valid", map[int]uint16{49: 1 << 9, 83: 0xc400, 100: 8}, false, false},
+		{"48 bits of no sectors", map[int]uint16{49: 1 << 9, 83: 0x4400}, false, false},
+		{"48 bits without LBA", map[int]uint16{83: 0x4400, 100: 8}, false, false},
+		{"a packet device", map[int]uint16{0: 0x8580, 49: 1 << 9, 83: 0x4400, 100: 8}, false, false},
+	} {
+		if id := set(c.words); id.NativeSATA != c.sata || id.LBA48 != c.address {
+			t.Errorf("%s: native SATA %t, LBA48 %t", c.name, id.NativeSATA, id.LBA48)
+		}
+	}
 }

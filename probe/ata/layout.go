@@ -18,6 +18,8 @@ func Layout() []Field {
 		{"Model", "words 27-46", 47},
 		{"QueueDepth", "words 75-76", wordSATA + 1},
 		{"NCQ", "word 76", wordSATA + 1},
+		{"NativeSATA", "words 80, 93", wordHardwareReset + 1},
+		{"LBA48", "words 49, 83, 100-103", wordLBA48Sectors + 4},
 		{"Sectors", "words 49, 60-61, 83, 100-103", wordLBA48Sectors + 4},
 		{"WWN", "words 87, 108-111", 112},
 		{"LogicalSectorBytes", "words 106, 117-118", wordLogicalSector + 2},

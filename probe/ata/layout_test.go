@@ -38,7 +38,12 @@ func TestLayoutIsTheParsers(t *testing.T) {
 	large := dump{File: "sectors of 4096 bytes", data: bytes.Clone(files[0].data)}
 	binary.LittleEndian.PutUint16(large.data[2*wordSectorSize:], 0x5000)
 	binary.LittleEndian.PutUint16(large.data[2*wordLogicalSector:], 2048)
-	files = append(files, large)
+	// Nor has one 48-bit addresses and no number of them.
+	empty := dump{File: "LBA48 of no sectors", data: bytes.Clone(files[0].data)}
+	for n, w := range map[int]uint16{wordCapabilities: 1 << 9, wordCommandSets2: 1<<14 | 1<<10, wordLBA48Sectors: 0, wordLBA48Sectors + 1: 0, wordLBA48Sectors + 2: 0, wordLBA48Sectors + 3: 0} {
+		binary.LittleEndian.PutUint16(empty.data[2*n:], w)
+	}
+	files = append(files, large, empty)
 	for _, d := range files {
 		id, err := ParseIdentify(d.data)
 		if err != nil {

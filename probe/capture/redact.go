@@ -228,6 +228,14 @@ const (
 	keepData                  // a page without anything of one device
 	raidLevel
 	counter
+	linkSpeed
+	featureBits
+	memberState
+	integrityFormat
+	metadataVersion
+	groupType
+	moduleNumber
+	moduleQuirks
 	serialNumber
 	wwn
 	uuidText
@@ -266,12 +274,38 @@ var byBase = map[string]contents{
 	"dhchap_secret": hostText, "dhchap_ctrl_secret": hostText, "partname": volumeName, "backing_file": volumeName, "backing_dev_name": volumeName, "backing_dev_cache_label": volumeName,
 	"manfid": keepText, "oemid": keepText, "fwrev": keepText, "hwrev": keepText, // of an MMC card; its name is in sortOf
 	"raid_level": raidLevel, "level": raidLevel, "chunk_size": plainText, "raid_disks": plainText, "partition": plainText,
+	"layout": plainText, "component_size": plainText, "degraded": plainText, "sync_action": plainText, "array_state": plainText, "metadata_version": metadataVersion,
+	"trim": plainText, "spdn_cnt": plainText, "xfer_mode": plainText, "sata_spd": linkSpeed, "sata_spd_limit": linkSpeed,
 	"iodone_cnt": counter, "ioerr_cnt": counter, "iotmo_cnt": counter, "errors": counter,
 }
 
 var reMMCName = regexp.MustCompile(`/mmc\d+:[0-9a-f]{4}/name$`)
 
 var reATAID = regexp.MustCompile(`/ata_device/[^/]+/id$`)
+
+var (
+	reMDMember   = regexp.MustCompile(`/md/dev-[^/]+/state$`)
+	reFeatures   = regexp.MustCompile(`/virtio\d+/features$`)
+	reGroupType  = regexp.MustCompile(`^sys/kernel/iommu_groups/\d+/type$`)
+	reModule     = regexp.MustCompile(`^sys/module/[a-z0-9_]+/parameters/[a-z0-9_]+$`)
+	moduleLists  = []string{"sys/module/usb_storage/parameters/quirks", "sys/module/usbcore/parameters/quirks", "sys/module/nvme/parameters/quirks"}
+	quirkPattern = `[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,4}:[a-z_^,]*`
+)
+
+// reKept is what files of a sort hold; that stays, and anything else is
+// replaced unless it is harmless anyway.
+var reKept = map[contents]*regexp.Regexp{
+	counter:         reCounter,
+	linkSpeed:       regexp.MustCompile(`^(?:<unknown>|\d{1,2}\.\d Gbps)\n?$`),                                    // libata-core.c, sata_spd_string
+	featureBits:     regexp.MustCompile(`^[01]{1,128}\n?$`),                                                       // drivers/virtio/virtio.c, features_show
+	memberState:     regexp.MustCompile(`^[a-z_]{1,24}(?:,[a-z_]{1,24}){0,15}\n?$`),                               // drivers/md/md.c, state_show
+	metadataVersion: regexp.MustCompile(`^(?:none|\d\.\d{1,3}|external:(?:imsm|ddf|[/-]md\d{1,3}/\d{1,3})?)\n?$`), // metadata_show
+	integrityFormat: regexp.MustCompile(`^(?:none|nop|unknown|(?:T10|EXT)-DIF-TYPE[1-3]-(?:CRC|CRC64|IP))\n?$`),   // block/blk-integrity.c
+	groupType:       regexp.MustCompile(`^(?:DMA|DMA-FQ|identity|blocked|unmanaged|unknown)\n?$`),                 // drivers/iommu/iommu.c
+	moduleNumber:    regexp.MustCompile(`^(?:-?\d{1,20}|0x[0-9a-f]{1,16}|[YN])\n?$`),
+	// VID:PID:FLAGS by commas; of nvme names, by commas, and - between devices.
+	moduleQuirks: regexp.MustCompile(`^(?:` + quirkPattern + `(?:[,-]` + quirkPattern + `)*)?\n?$`),
+}
 
 func sortOf(name string) contents {
 	base := path.Base(name)
@@ -286,6 +320,18 @@ func sortOf(name string) contents {
 		return volumeName
 	case strings.HasSuffix(name, "/dm/uuid"):
 		return volumeUUID
+	case base == "state" && reMDMember.MatchString(name):
+		return memberState
+	case base == "features" && reFeatures.MatchString(name):
+		return featureBits
+	case base == "type" && reGroupType.MatchString(name):
+		return groupType
+	case base == "format" && strings.HasSuffix(name, "/integrity/format"):
+		return integrityFormat
+	case slices.Contains(moduleLists, name):
+		return moduleQuirks
+	case reModule.MatchString(name):
+		return moduleNumber
 	case base == "id" && reATAID.MatchString(name):
 		return identifyWords
 	case base == "name" && strings.Contains(name, "/rbd"):
@@ -306,7 +352,11 @@ func sortOf(name string) contents {
 func (r *redactor) content(c *Capture, name string) Content {
 	b := append(Content{}, c.Files[name]...)
 	text := string(b)
-	switch sortOf(name) {
+	sort := sortOf(name)
+	if re := reKept[sort]; re != nil && re.MatchString(text) {
+		return b
+	}
+	switch sort {
 	case keepText, keepData:
 		return b
 	case serialNumber:
@@ -334,10 +384,6 @@ func (r *redactor) content(c *Capture, name string) Content {
 			return b
 		}
 		return Content(r.of(KindOther, text))
-	case counter:
-		if reCounter.MatchString(text) {
-			return b
-		}
 	case volumeName:
 		return Content(r.volume(text))
 	case volumeUUID:
