@@ -178,6 +178,7 @@ func rangeRows(ranges []RangeEntry) []kernel.Row {
 		if e.Fixed != nil {
 			rows[i].Until = *e.Fixed
 		}
+		rows[i].Through = e.Through
 	}
 	return rows
 }
@@ -226,6 +227,15 @@ type KernelSpec struct {
 	Change    bool         `yaml:"change,omitempty"`
 	Mitigated []Mitigated  `yaml:"mitigated,omitempty"`
 	Range     []RangeEntry `yaml:"range,omitempty"`
+
+	rows []kernel.Row // Range, once parsed
+	want string       // rows in words
+}
+
+// prepare keeps what every Match needs of Range.
+func (k *KernelSpec) prepare() {
+	k.rows = rangeRows(k.Range)
+	k.want = rowsText(k.rows)
 }
 
 // Change reports whether the entry tells of a change of behaviour, which only
@@ -271,12 +281,15 @@ type Hole struct {
 // RangeEntry says in which releases of a tree a kernel fault exists; a null
 // introduced means never in this tree, a null fixed not yet.
 type RangeEntry struct {
-	Tree       string  `yaml:"tree"`
+	Tree       string  `yaml:"tree"` // or stable: every stable series without a row, introduced null
 	Introduced *string `yaml:"introduced"`
 	Fixed      *string `yaml:"fixed,omitempty"`
 	// After is the last release seen without the fault, where introduced is
 	// only the first one seen with it; between them the answer is unknown.
 	After string `yaml:"after,omitempty"`
+	// Through is the last release seen with the fault; whether a later one has
+	// it is unknown.
+	Through string `yaml:"through,omitempty"`
 }
 
 // Hidden describes a fault or cure in a disk the system cannot see.

@@ -40,7 +40,6 @@ var (
 	// Debian's /proc/version ends "... Debian 6.1.190-1 (2026-10-16)", after the
 	// same word with the compiler's version.
 	reDebianVersion = regexp.MustCompile(`\bDebian (\d+\.\d+(?:\.\d+)?(?:~rc\d+)?)`)
-	reBound         = regexp.MustCompile(`^\d{1,4}\.\d{1,4}(\.\d{1,5})?(?:-rc\d{1,3})?$`)
 	reProcVersion   = regexp.MustCompile(`^Linux version (\S+)`)
 	reSUSE          = regexp.MustCompile(`^-\d{4,}\.\d+(\.\d+)*-|^-(?:lp)?\d+\.\d+(?:\.\d+)?-(?:default|preempt|azure|rt)\b|-default$`)
 	reUbuntu        = regexp.MustCompile(`^-\d+-(?:generic|lowlatency|aws|azure|gcp|kvm|oracle|raspi|oem|nvidia)\b`)
@@ -183,17 +182,38 @@ type Bound struct {
 	hasPoint bool
 }
 
-// ParseBound parses a version as entries write it.
+// ParseBound parses a version as entries write it. Bounds are read for every
+// device that an entry about kernels may concern, so no expression is searched.
 func ParseBound(text string) (Bound, error) {
-	m := reBound.FindStringSubmatch(text)
-	if m == nil {
+	b := Bound{Release: Release{Raw: text, PointK: true}}
+	rest := text
+	number := func(digits int, to *int) bool {
+		n := 0
+		for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
+			n++
+		}
+		if n == 0 || n > digits {
+			return false
+		}
+		*to, _ = strconv.Atoi(rest[:n])
+		rest = rest[n:]
+		return true
+	}
+	cut := func(prefix string) (ok bool) {
+		rest, ok = strings.CutPrefix(rest, prefix)
+		return ok
+	}
+	ok := number(4, &b.Major) && cut(".") && number(4, &b.Minor)
+	if ok && cut(".") {
+		b.hasPoint, ok = true, number(5, &b.Point)
+	}
+	if ok && cut("-rc") {
+		ok = number(3, &b.RC)
+	}
+	if !ok || rest != "" {
 		return Bound{}, fmt.Errorf("kernel version %.40q: want X.Y, X.Y.Z or X.Y-rcN", text)
 	}
-	r, err := Parse(text)
-	if err != nil {
-		return Bound{}, err
-	}
-	return Bound{Release: r, hasPoint: m[1] != ""}, nil
+	return b, nil
 }
 
 // compare orders r against the bound. ok is false where the answer hangs on a

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -39,16 +40,21 @@ func (t Truth) Not() Truth { return True - t }
 // Row says when one tree carries a change. Empty fields are not stated.
 // Since and Until are exact; After and By bracket the release that brought
 // the change, between them nobody looked; AbsentThrough says it was looked for
-// and not there, later points are unknown.
+// and not there, Through that it was there, later points are unknown.
 type Row struct {
-	Tree          string // mainline, stable-X.Y, or a vendor tag such as rhel
+	Tree          string // mainline, stable-X.Y, TreeStable, or a vendor tag such as rhel
 	Since         string // first release with it
 	Until         string // first release without it again
 	After         string // last release seen without it
 	By            string // first release seen with it
 	AbsentThrough string
+	Through       string
 	Never         bool // never in this tree
 }
+
+// TreeStable is the tree of a row that says, with Never, that no stable series
+// took the change which began before mainline had it and has no row of its own.
+const TreeStable = "stable"
 
 // Answer is what the rows say about one release.
 type Answer struct {
@@ -112,7 +118,10 @@ func Applies(rows []Row, holes []Hole, r Release) Answer {
 
 // Check reports the first fault of a row, for lint.
 func (w Row) Check() error {
-	if w.Tree != "mainline" && !strings.HasPrefix(w.Tree, "stable-") && !vendorTrees[w.Tree] {
+	if w.Tree == TreeStable && w != (Row{Tree: TreeStable, Never: true}) {
+		return fmt.Errorf("tree %q can only say never; name the series, stable-X.Y", w.Tree)
+	}
+	if w.Tree != "mainline" && w.Tree != TreeStable && !strings.HasPrefix(w.Tree, "stable-") && !vendorTrees[w.Tree] {
 		return fmt.Errorf("tree %q: want mainline, stable-X.Y or one of %s", w.Tree, strings.Join(vendorTreeNames, ", "))
 	}
 	if v, ok := strings.CutPrefix(w.Tree, "stable-"); ok {
@@ -134,7 +143,7 @@ func (w Row) Check() error {
 	if !some {
 		return fmt.Errorf("tree %s: says nothing (want since, until, after, by or absent_through)", w.Tree)
 	}
-	for _, p := range [][2]string{{w.Since, w.Until}, {w.After, w.By}} {
+	for _, p := range [][2]string{{w.Since, w.Until}, {w.After, w.By}, {w.By, w.Until}} {
 		if p[0] == "" || p[1] == "" {
 			continue
 		}
@@ -159,8 +168,8 @@ var vendorTrees = func() map[string]bool {
 
 type field struct{ name, text string }
 
-func (w Row) fields() []field {
-	return []field{{"since", w.Since}, {"until", w.Until}, {"after", w.After}, {"by", w.By}, {"absent_through", w.AbsentThrough}}
+func (w Row) fields() [6]field {
+	return [...]field{{"since", w.Since}, {"until", w.Until}, {"after", w.After}, {"by", w.By}, {"absent_through", w.AbsentThrough}, {"through", w.Through}}
 }
 
 // in answers for a release that the row's tree speaks for. own says that the
@@ -190,6 +199,15 @@ func (w Row) in(r Release, own bool) Truth {
 		case True:
 			return False
 		case Unknown:
+			return Unknown
+		}
+	}
+	if w.Through != "" {
+		b, err := ParseBound(w.Through)
+		if err != nil {
+			return Unknown
+		}
+		if c, ok := b.compare(r); !ok || c > 0 {
 			return Unknown
 		}
 	}
@@ -242,17 +260,20 @@ func Carries(rows []Row, r Release) Answer {
 	if len(rows) == 0 {
 		return Answer{Truth: Unknown, Why: "no tree is stated"}
 	}
-	stable := fmt.Sprintf("stable-%d.%d", r.Major, r.Minor)
+	stable := "stable-" + strconv.Itoa(r.Major) + "." + strconv.Itoa(r.Minor)
 	pick := func(tree string, own bool) (Answer, bool) {
-		a, found := Answer{Truth: False}, false
+		a, by, found := Answer{Truth: False}, Row{}, false
 		for _, w := range rows {
 			if w.Tree != tree {
 				continue
 			}
 			if t := w.in(r, own); !found || t > a.Truth {
-				a.Truth, a.Why = t, w.String()
+				a.Truth, by = t, w
 			}
 			found = true
+		}
+		if found {
+			a.Why = by.String()
 		}
 		return a, found
 	}
@@ -271,7 +292,8 @@ func Carries(rows []Row, r Release) Answer {
 	// A release with point 0 and no vendor is a mainline release.
 	mainline := r.Vendor == "" && r.PointK && r.Point == 0
 	low := !r.FollowsStable()
-	a, ok := pick("mainline", mainline || low)
+	_, never := pick(TreeStable, true)
+	a, ok := pick("mainline", mainline || low || never)
 	if !ok {
 		return Answer{Truth: Unknown, Why: "no row for " + stable + " or mainline"}
 	}
@@ -287,7 +309,7 @@ func (w Row) String() string {
 	}
 	for _, f := range w.fields() {
 		if f.text != "" {
-			fmt.Fprintf(&b, " %s %s", strings.ReplaceAll(f.name, "_", " "), f.text)
+			b.WriteString(" " + strings.ReplaceAll(f.name, "_", " ") + " " + f.text)
 		}
 	}
 	return b.String()
