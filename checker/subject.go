@@ -138,7 +138,7 @@ func addLimits(sub *quirks.Subject, d *probe.Device) {
 func AvoidFrom(db *quirks.Set) func(*probe.Device) []probe.Avoided {
 	return func(d *probe.Device) []probe.Avoided {
 		var out []probe.Avoided
-		for _, m := range db.Match(namesOf(d)) {
+		for _, m := range db.MatchAvoid(namesOf(d)) {
 			if m.Truth == quirks.Unknown && identityBlank(m) {
 				continue
 			}

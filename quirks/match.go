@@ -66,7 +66,12 @@ func (e *Entry) Match(sub *Subject) Match {
 			})
 		}
 		if e.Kernel != nil && len(e.Kernel.Range) > 0 {
-			m.Predicates = append(m.Predicates, rowsPredicate("kernel.range", rangeRows(e.Kernel.Range), sub.Kernel))
+			rows, want := e.Kernel.rows, e.Kernel.want
+			if rows == nil {
+				rows = rangeRows(e.Kernel.Range)
+				want = rowsText(rows)
+			}
+			m.Predicates = append(m.Predicates, rowsPredicate("kernel.range", rows, want, sub.Kernel))
 		}
 		for i := range e.Conditions {
 			m.Predicates = append(m.Predicates, e.Conditions[i].predicate(sub))
@@ -153,7 +158,8 @@ func (a *Arm) predicates(sub *Subject) []Predicate {
 		preds = append(preds, p)
 	}
 	if a.Kernel != nil {
-		preds = append(preds, rowsPredicate("kernel", a.Kernel.rows(), sub.Kernel))
+		rows := a.Kernel.rows()
+		preds = append(preds, rowsPredicate("kernel", rows, rowsText(rows), sub.Kernel))
 	}
 	return preds
 }
@@ -178,13 +184,17 @@ func (s Strings) matchPath(path string) Truth {
 	return truthOf(slices.Contains(s, path))
 }
 
-func rowsPredicate(key string, rows []kernel.Row, r kernel.Release) Predicate {
-	wants := make([]string, len(rows))
+func rowsText(rows []kernel.Row) string {
+	texts := make([]string, len(rows))
 	for i, w := range rows {
-		wants[i] = w.String()
+		texts[i] = w.String()
 	}
+	return strings.Join(texts, "; ")
+}
+
+func rowsPredicate(key string, rows []kernel.Row, want string, r kernel.Release) Predicate {
 	a := kernel.Carries(rows, r)
-	p := Predicate{Key: key, Want: strings.Join(wants, "; "), Got: r.Upstream(), Truth: a.Truth}
+	p := Predicate{Key: key, Want: want, Got: r.Upstream(), Truth: a.Truth}
 	if a.Low && a.Truth != Unknown {
 		p.Truth, p.Why = Unknown, "a "+r.Vendor+" kernel picks its own patches; mainline would answer "+a.Truth.String()
 	} else if a.Truth == Unknown {
@@ -675,13 +685,16 @@ func (s *StackSpec) predicates(preds []Predicate, sub *Subject) []Predicate {
 		}
 		preds = append(preds, p)
 	}
+	stacked := sub.isStacked()
 	own := func(key string, want []string, got string) {
 		if len(want) == 0 {
 			return
 		}
 		p := Predicate{Key: "stack." + key, Want: strings.Join(want, " | "), Got: got}
 		switch {
-		case !sub.Stack.Known:
+		case stacked == False:
+			p.Got = sub.Path
+		case stacked == Unknown:
 			p.Truth, p.Why = Unknown, "stack not read"
 		case got == "" && key == "target" && sub.Stack.Kind == "dm":
 			p.Truth, p.Why = Unknown, "sysfs does not name the target; dmsetup table does"
@@ -704,8 +717,32 @@ func (s *StackSpec) predicates(preds []Predicate, sub *Subject) []Predicate {
 	for _, l := range s.MDLevel {
 		levels = append(levels, "raid"+strconv.Itoa(l))
 	}
-	ask("md_level", levels, []string{sub.Stack.Level})
+	own("md_level", levels, sub.Stack.Level)
 	return preds
+}
+
+// isStacked answers whether the device may be a map or an array of its own: one
+// with a path of its own to a controller, or with a disk's name, is none, also
+// where nobody read what lies around it.
+func (s *Subject) isStacked() Truth {
+	switch {
+	case s.Stack.Known:
+		return True // kind, target and level say what it is, or ""
+	case s.Path != "" && s.Path != "other", s.Device.Space != "", s.SCSI.Space != "":
+		return False
+	}
+	return Unknown
+}
+
+// kindTruth answers for the kinds of an arm; none are every kind.
+func kindTruth(want Strings, sub *Subject) Truth {
+	switch stacked := sub.isStacked(); {
+	case len(want) == 0:
+		return True
+	case stacked != True:
+		return stacked
+	}
+	return truthOf(slices.Contains(want, sub.Stack.Kind))
 }
 
 func (c *Condition) predicate(sub *Subject) Predicate {

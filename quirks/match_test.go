@@ -542,6 +542,16 @@ func TestMatchStack(t *testing.T) {
 		{"level", `stack: {kind: md, level: raid5}`, True, "stack.md_level"},
 		{"other level", `stack: {kind: md, level: raid10}`, False, "stack.md_level"},
 		{"not read", ``, Unknown, "stack.md_level"},
+		{"not read, and a disk is no array", `path: libata`, False, "stack.md_level"},
+		{"not read, and what has a disk's name is no array", `device: {space: ata, model: "A"}`, False, "stack.md_level"},
+		{"not read, of a device without a path to a controller", `path: other`, Unknown, "stack.md_level"},
+	})
+	runMatch(t, armEntry(t, `stack: {kind: [md]}`), []matchCase{
+		{"kind", `stack: {kind: md}`, True, "stack.kind"},
+		{"other kind", `stack: {kind: dm}`, False, "stack.kind"},
+		{"a disk", `stack: {above: [{kind: md}]}, path: libata`, False, "stack.kind"},
+		{"not read, and a disk is no array", `path: scsi`, False, "stack.kind"},
+		{"not read", ``, Unknown, "stack.kind"},
 	})
 }
 
@@ -746,6 +756,8 @@ func propertyEntries(t testing.TB) []*Entry {
 		`match: {any: [{device: {space: scsi, vendor: "ATA"}}, {device: {space: nvme, model: "A"}, kernel: {since: "6.1", until: "6.12"}}]}`,
 		`match: {any: [{usb: {id: "174c:55aa", bcd: "0000-0100", speed: super}}], none: [{usb: {manufacturer: "M"}}]}`,
 		`match: {any: [{machine: {vendor: "Dell*", board: "0"}, stack: {over: [dm-crypt], md_level: [5]}}], none: [{path: [nvme-pci]}, {adapter: {revision: "1"}}]}`,
+		`match: {any: [{stack: {kind: [md], md_level: [5]}}, {stack: {kind: [dm], target: [linear]}}]}
+kernel: {range: [{tree: mainline, introduced: "6.1", fixed: "6.17"}]}`,
 		`match: {any: [{path: [libata, scsi, uas, nvme-pci]}], none: [{device: {space: ata, firmware: "1"}}, {device: {space: scsi, product: "P"}}]}
 kernel: {range: [{tree: mainline, introduced: "6.1", fixed: null}, {tree: stable-6.12, introduced: null}]}`,
 		`match: {any: [{device: {space: ata, model: "*"}}, {device: {space: scsi, product: "*"}}, {device: {space: nvme, vid: "144d"}}]}
@@ -796,7 +808,11 @@ func randomSubject(r *rand.Rand) Subject {
 	sub.Adapter = some(map[string]string{"pci": pick("1b4b:9230:1028:1fd6", "1b4b:9230", "1b4b:9231:1028:1fd6", ""), "driver": pick("ahci", "mpt3sas"), "class": pick("010601", "0106", "010400", "0x010601"), "revision": pick("1", "2")})
 	sub.Machine = some(map[string]string{"vendor": pick("Dell Inc.", "HP"), "board": pick("0", "1")})
 	if r.IntN(4) > 0 {
-		sub.Stack = Stack{Known: true, Level: pick("", "raid5", "raid1")}
+		sub.Stack = Stack{Known: true}
+		if sub.Path == "other" { // a disk is no array
+			sub.Stack.Kind = pick("md", "dm", "")
+			sub.Stack.Level, sub.Stack.Target = pick("", "raid5", "raid1"), pick("", "linear")
+		}
 		if r.IntN(2) == 0 {
 			sub.Stack.Above = []StackPeer{{Kind: "dm", Target: pick("crypt", "linear")}}
 		}

@@ -14,7 +14,10 @@ type Set struct {
 	slots   []slot // sorted by id
 	byID    map[string]int
 	index   map[string]*bucket // by identity space
-	mu      sync.Mutex         // guards slots[i].entry and faults
+	gates   []gated            // of arms that name no device
+	picksMu sync.RWMutex       // guards picks
+	picks   map[pickKey][]int
+	mu      sync.Mutex // guards slots[i].entry and faults
 	faults  []Fault
 }
 
@@ -120,9 +123,15 @@ func (s *Set) load(i int) *Entry {
 
 // Match returns the entries that apply to the subject or may, by id; those
 // that do not are left out.
-func (s *Set) Match(sub *Subject) []Match {
+func (s *Set) Match(sub *Subject) []Match { return s.match(sub, allGates) }
+
+// MatchAvoid is Match as far as it concerns commands that must not be sent: an
+// entry that names no device and no such command is not among the answers.
+func (s *Set) MatchAvoid(sub *Subject) []Match { return s.match(sub, avoidGates) }
+
+func (s *Set) match(sub *Subject, gates whichGates) []Match {
 	var out []Match
-	for _, i := range s.candidates(sub) {
+	for _, i := range s.candidates(sub, gates) {
 		e := s.load(i)
 		if e == nil {
 			continue
@@ -138,7 +147,7 @@ func (s *Set) Match(sub *Subject) []Match {
 // by id.
 func (s *Set) Named(sub *Subject) []*Entry {
 	var out []*Entry
-	for _, i := range s.candidates(sub) {
+	for _, i := range s.candidates(sub, noGates) {
 		if e := s.load(i); e != nil && e.NamesDevice(sub) == True {
 			out = append(out, e)
 		}
@@ -146,9 +155,18 @@ func (s *Set) Named(sub *Subject) []*Entry {
 	return out
 }
 
+// whichGates says which entries are asked for beside those that name the device.
+type whichGates int
+
+const (
+	allGates whichGates = iota
+	avoidGates
+	noGates
+)
+
 // candidates returns the slots whose index rows do not rule the subject out,
 // in order.
-func (s *Set) candidates(sub *Subject) []int {
+func (s *Set) candidates(sub *Subject, gates whichGates) []int {
 	var hit []int
 	// ask looks among the rows that name can satisfy: the whole of a device's
 	// string, or the start of one where cut is set.
@@ -208,13 +226,18 @@ func (s *Set) candidates(sub *Subject) []int {
 	} else if t, _, _ := sub.spaceTruth("nvme", sub.Device.Space == "nvme"); t != False {
 		ask("nvme", "", true, always)
 	}
-	ask("any", "", true, always)
+	if gates != noGates {
+		hit = append(hit, s.picked(sub, gates == avoidGates)...)
+	}
 	slices.Sort(hit)
 	return slices.Compact(hit)
 }
 
+// spaceAny is the space of arms that name no device: the pattern is a gate.
+const spaceAny = "any"
+
 // indexRow is one line of index.tsv: an entry can concern only subjects whose
-// name in the space the pattern does not rule out. Space any concerns all.
+// name in the space the pattern does not rule out.
 type indexRow struct {
 	Space, Pattern string
 }
@@ -231,15 +254,16 @@ func (e *Entry) indexRows() []indexRow {
 		}
 	}
 	for i := range e.Where.Any {
-		switch d := e.Where.Any[i].Device; {
+		arm := &e.Where.Any[i]
+		switch d := arm.Device; {
 		case d == nil:
-			rows = append(rows, indexRow{"any", "*"})
+			rows = append(rows, indexRow{spaceAny, gateOf(e, arm).String()})
 		case d.Space == "scsi":
 			add("scsi", d.Vendor)
 		case d.Space == "ata" || d.Space == "nvme":
 			add(d.Space, d.Model)
 		default:
-			rows = append(rows, indexRow{"any", "*"})
+			rows = append(rows, indexRow{spaceAny, gate{avoid: len(e.Avoid) > 0}.String()})
 		}
 	}
 	slices.SortFunc(rows, func(a, b indexRow) int {
@@ -261,6 +285,14 @@ func newSet(slots []slot, rows map[string][]indexRow) (*Set, error) {
 		}
 		s.byID[sl.id] = i
 		for _, r := range rows[sl.id] {
+			if r.Space == spaceAny {
+				g, err := parseGate(r.Pattern)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", sl.id, err)
+				}
+				s.gates = append(s.gates, gated{i, r.Pattern, g})
+				continue
+			}
 			b := s.index[r.Space]
 			if b == nil {
 				b = &bucket{whole: map[string][]indexKey{}, lead: map[string][]indexKey{}, by: map[string][]indexKey{}}
@@ -302,6 +334,9 @@ func (s *Set) Merge(over *Set) (*Set, error) {
 		patterns := make([][]indexRow, len(from.slots))
 		for space, b := range from.index {
 			b.keys(func(k indexKey) { patterns[k.slot] = append(patterns[k.slot], indexRow{space, k.pattern.text}) })
+		}
+		for _, g := range from.gates {
+			patterns[g.slot] = append(patterns[g.slot], indexRow{spaceAny, g.text})
 		}
 		for i, sl := range from.slots {
 			if _, replaced := skip[sl.id]; replaced {
