@@ -39,6 +39,7 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 	t := topologyOf(inv)
 	out := make([]*Device, len(inv.Devices))
 	findings := make([][]Finding, len(inv.Devices))
+	open := make([][]string, len(inv.Devices))
 	var wg sync.WaitGroup
 	const chunk = 64
 	for lo := 0; lo < len(inv.Devices); lo += chunk {
@@ -46,7 +47,7 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		go func() {
 			defer wg.Done()
 			for i := lo; i < min(lo+chunk, len(inv.Devices)); i++ {
-				out[i], findings[i] = checkDevice(inv, t, inv.Devices[i], db, p)
+				out[i], findings[i], open[i] = checkDevice(inv, t, inv.Devices[i], db, p)
 			}
 		}()
 	}
@@ -56,6 +57,10 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		slices.SortStableFunc(findings[i], func(a, b Finding) int { return strings.Compare(a.Quirk, b.Quirk) })
 		r.Findings = append(r.Findings, findings[i]...)
 		r.count(d.Verdict)
+	}
+	if ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(open...)))); len(ids) > 0 {
+		r.Notes = append(r.Notes, Note{What: "kernel", State: probe.NotAsked.String(), Source: inv.Kernel.Source,
+			Why: fmt.Sprintf("faults of kernels that may concern a device here and cannot be decided for this one: %s", strings.Join(ids, ", "))})
 	}
 	// Only now: entries load on first use, and a broken one shows then.
 	for _, f := range db.Faults() {
@@ -117,7 +122,7 @@ func DeviceOf(inv *probe.Inventory, pd *probe.Device) *Device {
 	return describe(subjectOf(inv, t, pd), t, pd)
 }
 
-func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding) {
+func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding, []string) {
 	sub := subjectOf(inv, t, pd)
 	j := Judge(sub, db, p)
 	d := describe(sub, t, pd)
@@ -142,7 +147,7 @@ func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks
 			f.Why[k].Source = cmp.Or(f.Why[k].Source, SourceOf(inv, pd, f.Why[k].Key))
 		}
 	}
-	return d, j.Findings
+	return d, j.Findings, j.Open
 }
 
 func describe(sub *quirks.Subject, t *topology, pd *probe.Device) *Device {

@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quirkcheck/quirkcheck/checker"
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
 	"github.com/quirkcheck/quirkcheck/internal/recorded"
 	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/quirks"
@@ -156,6 +158,65 @@ func TestCheckIsDeterministic(t *testing.T) {
 	for range 5 {
 		if diff := cmp.Diff(want, scan(t, dir, checker.Policy{})); diff != "" {
 			t.Fatalf("(-first +again)\n%s", diff)
+		}
+	}
+}
+
+// TestKernelFaultsOfAnUnknownKernel has an entry that every disk meets under
+// one kernel, and cannot decide under another: the host is told once.
+func TestKernelFaultsOfAnUnknownKernel(t *testing.T) {
+	const id = "kernel-acme-hang"
+	db, faults := quirks.Load(fstest.MapFS{"kernel/" + id + ".yaml": {Data: []byte(`schema: 0
+id: ` + id + `
+title: Kernels of that time hang on every disk
+effect: hang
+severity: high
+confidence: confirmed
+match: {any: [{path: [libata, scsi, sat-firmware]}]}
+kernel: {range: [{tree: mainline, introduced: "7.0", fixed: "7.5"}, {tree: stable-7.3, introduced: "7.3.1", fixed: "7.3.5"}]}
+mitigations: [{type: kernel, tree: mainline, since: "7.5"}]
+references: [{type: source, url: "https://example.org/"}]
+examples:
+  match: [{subject: {path: libata, kernel: "7.4"}, source: "made up"}]
+  no_match: [{subject: {path: libata, kernel: "7.5"}, fails: kernel.range, why: "fixed"}]
+`)}})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	inv, err := probe.Read(context.Background(), recorded.FS(t, "7.3.4-debian13-backports"), probe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		release string
+		found   checker.Verdict // of each disk, "" for no finding
+		noted   bool
+	}{
+		{"7.3.4", checker.Affected, false},
+		{"7.3.5", "", false},
+		{"7.4.2", checker.Unknown, false}, // the fix may have come
+		{"7.3.0-45-generic", "", true},
+		{"6.8.0-45-generic", "", true},
+		{"7.3.0-1-amd64", "", true}, // hides its point
+		{"", "", true},
+	} {
+		inv.Kernel.State = probe.Known
+		if inv.Kernel.V, err = kernel.Parse(c.release); err != nil {
+			inv.Kernel.State, inv.Kernel.V = probe.Absent, kernel.Release{}
+		}
+		r := checker.Check(inv, db, checker.Policy{Now: now})
+		verdicts := map[checker.Verdict]int{}
+		for _, f := range r.Findings {
+			if f.Quirk == id {
+				verdicts[f.Verdict]++
+			}
+		}
+		if c.found == "" && len(verdicts) > 0 || c.found != "" && (len(verdicts) != 1 || verdicts[c.found] < 2) {
+			t.Errorf("%q: findings %v, want %q on each disk", c.release, verdicts, c.found)
+		}
+		notes := slices.DeleteFunc(slices.Clone(r.Notes), func(n checker.Note) bool { return !strings.Contains(n.Why, id) })
+		if c.noted != (len(notes) == 1) || len(notes) > 1 {
+			t.Errorf("%q: notes %v, want one: %v", c.release, notes, c.noted)
 		}
 	}
 }

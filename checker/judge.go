@@ -19,6 +19,7 @@ type Judgement struct {
 	Recommended Recommended
 	Matches     []quirks.Match // all that match or may, capabilities too
 	Blank       int            // entries left out because the subject shows no name at all
+	Open        []string       // entries about kernels left out because nothing is known of this one
 }
 
 // Judge decides about one subject.
@@ -30,6 +31,10 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 		}
 		if m.Truth == quirks.Unknown && identityBlank(m) {
 			j.Blank++
+			continue
+		}
+		if m.Truth == quirks.Unknown && m.Entry.Folder() == "kernel" && m.Entry.OpenAbout(sub.Kernel) {
+			j.Open = append(j.Open, m.Entry.ID) // for every device like it: the host is told once
 			continue
 		}
 		f := finding(sub, m)

@@ -167,9 +167,11 @@ func (k *ArmKernel) rows() []kernel.Row {
 func rangeRows(ranges []RangeEntry) []kernel.Row {
 	rows := make([]kernel.Row, len(ranges))
 	for i, e := range ranges {
-		rows[i] = kernel.Row{Tree: e.Tree, Never: e.Introduced == nil}
+		rows[i] = kernel.Row{Tree: e.Tree, Never: e.Introduced == nil, Fault: true}
 		switch {
 		case e.Introduced == nil:
+		case *e.Introduced == StartUnknown:
+			rows[i].StartUnknown, rows[i].After = true, e.After
 		case e.After != "":
 			rows[i].After, rows[i].By = e.After, *e.Introduced
 		default:
@@ -242,6 +244,17 @@ func (k *KernelSpec) prepare() {
 // an upgrade across it makes a matter of concern.
 func (e *Entry) Change() bool { return e.Kernel != nil && e.Kernel.Change }
 
+// OpenAbout answers whether the entry's kernel.range must stay open for release
+// r whatever the rows say: the release is not known, hides its point, or is
+// built by somebody who picks patches and has no row here.
+func (e *Entry) OpenAbout(r kernel.Release) bool {
+	if e.Kernel == nil || len(e.Kernel.Range) == 0 {
+		return false
+	}
+	a := kernel.Carries(rangeRows(e.Kernel.Range), r)
+	return !r.Known() || a.Low || a.Truth == Unknown && !r.PointK
+}
+
 // Mitigated is one protection of the kernel, on the paths it covers.
 type Mitigated struct {
 	Path   Strings `yaml:"path,omitempty"`
@@ -278,6 +291,9 @@ type Hole struct {
 	Why   string  `yaml:"why"`
 }
 
+// StartUnknown stands for introduced where only the end of a fault is known.
+const StartUnknown = "unknown"
+
 // RangeEntry says in which releases of a tree a kernel fault exists; a null
 // introduced means never in this tree, a null fixed not yet.
 type RangeEntry struct {
@@ -285,7 +301,8 @@ type RangeEntry struct {
 	Introduced *string `yaml:"introduced"`
 	Fixed      *string `yaml:"fixed,omitempty"`
 	// After is the last release seen without the fault, where introduced is
-	// only the first one seen with it; between them the answer is unknown.
+	// only the first one seen with it, or unknown; between them the answer is
+	// unknown.
 	After string `yaml:"after,omitempty"`
 	// Through is the last release seen with the fault; whether a later one has
 	// it is unknown.

@@ -107,10 +107,43 @@ func TestADriversTableAsksForTheAdapter(t *testing.T) {
 func TestARangeThatIsBracketed(t *testing.T) {
 	e := entryOf(t, `match: {any: [{device: {space: ata, model: "A"}}]}
 kernel: {range: [{tree: mainline, introduced: "6.12", after: "6.7", fixed: "7.5"}, {tree: stable-6.1, introduced: null}]}`)
-	for release, want := range map[string]Truth{"6.7": False, "6.8": Unknown, "6.11.3": Unknown, "6.12": True, "6.12.117": True, "7.3.4": True, "7.5": False, "6.1.192": False, "6.6.30": Unknown} {
+	for release, want := range map[string]Truth{"6.7": False, "6.8": Unknown, "6.11.3": Unknown, "6.12": True, "7.3": True,
+		"6.12.117": Unknown, "7.3.4": Unknown, // may have taken the fix
+		"7.5": False, "6.1.192": False,
+		"6.6.30": False, // began before it, and no row says that it came
+	} {
 		if got := e.Match(subjectOf(t, `device: {space: ata, model: "A"}, kernel: "`+release+`"`)).Truth; got != want {
 			t.Errorf("%s: %s, want %s", release, got, want)
 		}
+	}
+}
+
+func TestARangeOfWhichOnlyTheEndIsKnown(t *testing.T) {
+	e := entryOf(t, `match: {any: [{device: {space: ata, model: "A"}}]}
+kernel: {range: [{tree: mainline, introduced: unknown, fixed: "6.8"}, {tree: stable-6.1, introduced: unknown, after: "6.1.20", fixed: "6.1.77"}]}`)
+	for release, want := range map[string]Truth{"6.7": Unknown, "6.6.30": Unknown, "6.8": False, "6.8.3": False, "6.1.20": False, "6.1.21": Unknown, "6.1.76": Unknown, "6.1.77": False} {
+		if got := e.Match(subjectOf(t, `device: {space: ata, model: "A"}, kernel: "`+release+`"`)).Truth; got != want {
+			t.Errorf("%s: %s, want %s", release, got, want)
+		}
+	}
+}
+
+func TestWhichKernelsStayOpen(t *testing.T) {
+	e := entryOf(t, `match: {any: [{path: [libata]}]}
+kernel: {range: [{tree: mainline, introduced: "6.9", fixed: "6.12"}, {tree: stable-6.1, introduced: "6.1.20", fixed: "6.1.77"}, {tree: proxmox, introduced: "6.8"}]}`)
+	for release, want := range map[string]bool{
+		"6.10": false, "6.10.3": false, "6.1.50": false, "6.1.0-54-amd64": true, "6.12.0-1-amd64": false,
+		"6.8.0-45-generic": true, "5.14.0-427.13.1.el9_4.x86_64": true, "6.8.4-2-pve": false,
+	} {
+		if got := e.OpenAbout(subjectOf(t, `kernel: "`+release+`"`).Kernel); got != want {
+			t.Errorf("%s: %v, want %v", release, got, want)
+		}
+	}
+	if !e.OpenAbout(subjectOf(t, `path: libata`).Kernel) {
+		t.Error("an unknown release is not open")
+	}
+	if e := armEntry(t, `path: [libata]`); e.OpenAbout(subjectOf(t, `path: libata`).Kernel) {
+		t.Error("an entry that asks no kernel is open about one")
 	}
 }
 

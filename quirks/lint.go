@@ -470,6 +470,9 @@ func (l *linter) cross(against *Set) {
 		check := func(field string, sub *Subject) {
 			for _, id := range ids {
 				o := others[id]
+				if o.Change() { // concerns every host of its kind, and is never a finding
+					continue
+				}
 				if id == e.ID || slices.Contains(e.Related, id) || slices.Contains(o.Related, e.ID) {
 					continue
 				}

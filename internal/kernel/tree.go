@@ -50,6 +50,15 @@ type Row struct {
 	AbsentThrough string
 	Through       string
 	Never         bool // never in this tree
+	// StartUnknown says that nobody looked for the start: up to Until (and
+	// past After, where that is stated) the answer is unknown.
+	StartUnknown bool
+	// Fault marks a fault, which differs from a protection in what a mainline
+	// row says about stable branches without a row of their own: one that began
+	// before the fault does not have it, since rows name the stable trees a
+	// fault went to, and one that began between the fault and its fix may have
+	// taken the fix.
+	Fault bool
 }
 
 // TreeStable is the tree of a row that says, with Never, that no stable series
@@ -181,8 +190,12 @@ func (w Row) in(r Release, own bool) Truth {
 		return False
 	}
 	no := False
-	if !own {
+	if !own && !w.Fault {
 		no = Unknown
+	}
+	yes := True
+	if !own && w.Fault && w.Until != "" {
+		yes = Unknown
 	}
 	at := func(text string) Truth {
 		if text == "" {
@@ -225,14 +238,14 @@ func (w Row) in(r Release, own bool) Truth {
 	if w.Since != "" {
 		switch at(w.Since) {
 		case True:
-			return True
+			return yes
 		case False:
 			return no
 		}
 		return Unknown
 	}
 	if w.By != "" && at(w.By) == True {
-		return True
+		return yes
 	}
 	if w.After != "" {
 		b, err := ParseBound(w.After)
@@ -244,10 +257,10 @@ func (w Row) in(r Release, own bool) Truth {
 		}
 		return Unknown
 	}
-	if w.By != "" || w.Until == "" {
+	if w.By != "" || w.Until == "" || w.StartUnknown {
 		return Unknown
 	}
-	return True // only Until, and r is before it
+	return yes // only Until, and r is before it
 }
 
 // Carries answers whether release r carries the change the rows describe. The
@@ -306,6 +319,9 @@ func (w Row) String() string {
 	b.WriteString(w.Tree)
 	if w.Never {
 		b.WriteString(" never")
+	}
+	if w.StartUnknown {
+		b.WriteString(" start unknown")
 	}
 	for _, f := range w.fields() {
 		if f.text != "" {

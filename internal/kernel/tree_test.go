@@ -48,6 +48,7 @@ func TestRowCheck(t *testing.T) {
 		{"tree without number", kernel.Row{Tree: "stable-", Since: "6.1"}, "want stable-X.Y"},
 		{"vendor's own spelling as tree is none", kernel.Row{Tree: "debian", Since: "6.1"}, `tree "debian"`},
 		{"says nothing", kernel.Row{Tree: "mainline"}, "says nothing"},
+		{"neither start nor end", kernel.Row{Tree: "mainline", StartUnknown: true}, "says nothing"},
 		{"since is no version", kernel.Row{Tree: "mainline", Since: "soon"}, "since: "},
 		{"until is no version", kernel.Row{Tree: "mainline", Since: "6.1", Until: "x"}, "until: "},
 		{"after is no version", kernel.Row{Tree: "mainline", After: "x"}, "after: "},
@@ -100,6 +101,11 @@ func TestCarries(t *testing.T) {
 	neverBracket := []kernel.Row{{Tree: "mainline", After: "4.4", By: "4.9"}, {Tree: "stable", Never: true}}
 	through := []kernel.Row{{Tree: "mainline", Since: "6.2", Until: "6.9"}, {Tree: "stable-6.6", Since: "6.6", Through: "6.6.30"}}
 	gap := []kernel.Row{{Tree: "stable-6.1", Since: "6.1.10", Until: "6.1.50"}, {Tree: "stable-6.1", Since: "6.1.80"}}
+	fault := []kernel.Row{{Tree: "mainline", Since: "6.9", Until: "6.12", Fault: true}, {Tree: "stable-6.1", Since: "6.1.53", Until: "6.1.69", Fault: true}}
+	bracketed := []kernel.Row{{Tree: "mainline", After: "6.7", By: "6.12", Until: "7.2", Fault: true}}
+	openFault := []kernel.Row{{Tree: "mainline", Since: "6.9", Fault: true}}
+	noStart := []kernel.Row{{Tree: "mainline", StartUnknown: true, Until: "6.8", Fault: true}}
+	noStartAfter := []kernel.Row{{Tree: "mainline", StartUnknown: true, After: "5.4", Until: "6.8", Fault: true}}
 	for _, c := range []struct {
 		name    string
 		rows    []kernel.Row
@@ -154,6 +160,24 @@ func TestCarries(t *testing.T) {
 		{"vendor that picks does not ask the stable tree", backported, "6.18.20-1-default", f, true, false},
 		{"no row for this branch or mainline", []kernel.Row{{Tree: "stable-6.1", Since: "6.1"}}, "6.6.5", u, false, false},
 		{"no rows at all", nil, "6.6.5", u, false, false},
+		{"fault: mainline before it", fault, "6.8", f, false, true},
+		{"fault: mainline with it", fault, "6.11", y, false, true},
+		{"fault: mainline with the fix", fault, "6.12", f, false, true},
+		{"fault: a stable branch that began before it", fault, "6.6.50", f, false, false},
+		{"fault: a stable branch that began with it may have the fix", fault, "6.10.3", u, false, false},
+		{"fault: a stable branch that began with the fix", fault, "6.12.40", f, false, false},
+		{"fault: brought by a backport", fault, "6.1.60", y, false, true},
+		{"fault: the backport was fixed", fault, "6.1.69", f, false, true},
+		{"fault: a vendor's kernel is mainline's, low", fault, "6.11.0-45-generic", y, true, false},
+		{"fault in a bracket: a stable branch before it", bracketed, "6.6.50", f, false, false},
+		{"fault in a bracket: a stable branch within", bracketed, "6.8.3", u, false, false},
+		{"fault in a bracket: a stable branch after it may have the fix", bracketed, "6.12.3", u, false, false},
+		{"fault without a fix: a stable branch that began after it", openFault, "6.12.40", y, false, false},
+		{"start unknown: before the fix", noStart, "6.7", u, false, true},
+		{"start unknown: with the fix", noStart, "6.8", f, false, true},
+		{"start unknown: older stable branch", noStart, "5.15.20", u, false, false},
+		{"start unknown after a release: at it", noStartAfter, "5.4", f, false, true},
+		{"start unknown after a release: later", noStartAfter, "5.5", u, false, true},
 		{"row that does not parse", []kernel.Row{{Tree: "mainline", Since: "x"}}, "6.6", u, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
