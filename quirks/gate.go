@@ -11,7 +11,8 @@ import (
 // gate is what an arm without a device asks, as far as a subject can be turned
 // away by it before the entry is parsed. It stands in index.tsv as the pattern
 // of space any: "path=libata|scsi kind=md driver=mpt3sas
-// kernel=mainline>=6.17<7.0;stable-6.1! avoid", "*" where it asks nothing.
+// fault=mainline>=6.17<7.0;stable-6.1! avoid", "*" where it asks nothing; kernel
+// stands for fault where an arm names releases that are no range of a fault.
 type gate struct {
 	paths, kinds Strings
 	drivers      Patterns
@@ -63,6 +64,7 @@ var rowSigns = []struct {
 	{"^", func(w *kernel.Row) *string { return &w.By }},
 	{"~", func(w *kernel.Row) *string { return &w.Through }},
 	{"!", func(*kernel.Row) *string { return nil }}, // never
+	{"?", func(*kernel.Row) *string { return nil }}, // start unknown
 }
 
 func (g gate) String() string {
@@ -87,13 +89,20 @@ func (g gate) String() string {
 			if w.Never {
 				rows[i] += "!"
 			}
+			if w.StartUnknown {
+				rows[i] += "?"
+			}
 			for _, s := range rowSigns {
 				if v := s.field(&w); v != nil && *v != "" {
 					rows[i] += s.sign + *v
 				}
 			}
 		}
-		parts = append(parts, "kernel="+strings.Join(rows, ";"))
+		key := "kernel="
+		if g.rows[0].Fault { // all are or none
+			key = "fault="
+		}
+		parts = append(parts, key+strings.Join(rows, ";"))
 	}
 	if g.avoid {
 		parts = append(parts, "avoid")
@@ -128,9 +137,10 @@ func parseGate(text string) (gate, error) {
 				}
 				g.drivers = append(g.drivers, p)
 			}
-		case key == "kernel":
+		case key == "kernel" || key == "fault":
 			for _, r := range strings.Split(value, ";") {
 				w, err := parseGateRow(r)
+				w.Fault = key == "fault"
 				if err != nil {
 					return gate{}, fmt.Errorf("gate %q: %w", text, err)
 				}
@@ -145,7 +155,7 @@ func parseGate(text string) (gate, error) {
 
 func parseGateRow(text string) (kernel.Row, error) {
 	var w kernel.Row
-	const signs = "<>^~!="
+	const signs = "<>^~!?="
 	end := strings.IndexAny(text, signs)
 	if end <= 0 {
 		return w, fmt.Errorf("row %q: want a tree and what it says", text)
@@ -166,9 +176,12 @@ func parseGateRow(text string) (kernel.Row, error) {
 		if end < 0 {
 			end = len(rest)
 		}
-		if v := rowSigns[i].field(&w); v != nil {
+		switch v := rowSigns[i].field(&w); {
+		case v != nil:
 			*v = rest[:end]
-		} else {
+		case rowSigns[i].sign == "?":
+			w.StartUnknown = true
+		default:
 			w.Never = true
 		}
 		rest = rest[end:]

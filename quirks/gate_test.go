@@ -22,8 +22,8 @@ func TestGateReadsWhatItWrites(t *testing.T) {
 avoid: [{command: "vpd:*", why: "w"}]`, "path=scsi avoid"},
 		{`match: {any: [{path: scsi, kernel: {since: "6.1", until: "6.5"}}]}`, "path=scsi kernel=mainline>=6.1<6.5"},
 		{`match: {any: [{path: scsi}]}
-kernel: {range: [{tree: mainline, introduced: "6.17-rc1", fixed: "7.0"}, {tree: stable-6.12, introduced: "6.12.9", after: "6.12.5"}, {tree: stable-6.1, introduced: "6.1", through: "6.1.192"}, {tree: stable, introduced: null}]}`,
-			"path=scsi kernel=mainline>=6.17-rc1<7.0;stable-6.12>6.12.5^6.12.9;stable-6.1>=6.1~6.1.192;stable!"},
+kernel: {range: [{tree: mainline, introduced: "6.17-rc1", fixed: "7.0"}, {tree: stable-6.12, introduced: "6.12.9", after: "6.12.5"}, {tree: stable-6.1, introduced: "6.1", through: "6.1.192"}, {tree: stable, introduced: null}, {tree: stable-5.10, introduced: unknown, fixed: "5.10.40"}]}`,
+			"path=scsi fault=mainline>=6.17-rc1<7.0;stable-6.12>6.12.5^6.12.9;stable-6.1>=6.1~6.1.192;stable!;stable-5.10?<5.10.40"},
 	} {
 		e := entryOf(t, tt.entry)
 		g := gateOf(e, &e.Where.Any[0])
