@@ -123,11 +123,13 @@ func (p *predictor) hardware() {
 	}
 	n, ok := model(p.to, p.in.ListedTo, false)
 	defer func() {
-		if p.hwKnown && p.holds(roundsToBlock) && p.hw < unlimited {
-			if r := roundDown(p.hw, p.lbs); r != p.hw {
-				p.hw = r
-				p.use(roundsToBlock)
-			}
+		// Before 5.12 the block size rounds what is set by then; sd learns it last.
+		rounds := roundsHardware
+		if p.sd() {
+			rounds = roundsToBlock
+		}
+		if r := roundDown(p.hw, p.lbs); p.hwKnown && r != p.hw && p.apply(rounds) {
+			p.hw = r
 		}
 	}()
 	if !obs.Known {
@@ -547,7 +549,11 @@ func (p *predictor) validated() {
 }
 
 func (p *predictor) round() {
-	if p.holds(roundsToBlock) {
+	rounds := roundsHardware
+	if p.sd() || len(p.in.Members) > 0 {
+		rounds = roundsToBlock
+	}
+	if p.holds(rounds) {
 		p.def = roundDown(p.def, p.lbs)
 	}
 }

@@ -241,6 +241,21 @@ func (p *predictor) membersOptimal() uint64 {
 	return opt
 }
 
+// membersDiffer reports whether it matters which of several members a map takes
+// over.
+func (p *predictor) membersDiffer() bool {
+	if len(p.in.Members) < 2 {
+		return false
+	}
+	a := &p.in.Members[0]
+	for i := range p.in.Members {
+		if b := &p.in.Members[i]; a.MaxSectorsKB != b.MaxSectorsKB || a.MaxHWSectorsKB != b.MaxHWSectorsKB || b.OptimalIOSize.V != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // seenOwn takes what From showed of a map for the map's own where the members
 // do not explain it.
 func (p *predictor) seenOwn() own {
@@ -255,11 +270,18 @@ func (p *predictor) seenOwn() own {
 	if seen.MaxHWSectorsKB.Known && seen.MaxHWSectorsKB.V < hw {
 		o.cut = seen.MaxHWSectorsKB.V * 2
 	}
+	passes := p.in.Target == "linear" || p.in.Target == "crypt" || p.in.Target == "multipath"
 	if len(p.in.MembersFrom) == 0 || !seen.OptimalIOSize.Known {
-		if p.in.Target != "linear" && p.in.Target != "crypt" && p.in.Target != "multipath" {
+		if !passes {
 			p.miss("the target of the map", "the limits, where it is not one that passes them on")
 		}
 		return o
+	}
+	// A map over one device passes on what it is; one over several may keep some
+	// of them for its own ends, or have an optimal size in some releases alone
+	// (thin pool, raid).
+	if !passes && p.membersDiffer() {
+		p.miss("the target of the map", "the limits, where it does not take over all its members")
 	}
 	if seen.OptimalIOSize.V != p.membersOptimal() && seen.OptimalIOSize.V != 0 {
 		o.opt, o.min = seen.OptimalIOSize.V, seen.MinimumIOSize.V

@@ -52,14 +52,14 @@ var (
 		does: "an OPTIMAL TRANSFER LENGTH that is no multiple of the physical block is ignored", source: "sd_validate_opt_xfer_size of 5.10.223"}
 	sdChecksGranularity = &rule{id: "sd-checks-granularity", rows: []Row{{Tree: "mainline", After: "5.10", By: "6.1"}}, booted: true,
 		does: "an OPTIMAL TRANSFER LENGTH that is no multiple of its granularity is ignored", source: "sd_validate_opt_xfer_size of 6.1.192"}
-	sdHostHint = &rule{id: "sd-host-hint", rows: []Row{{Tree: "mainline", Since: "6.0"}},
+	sdHostHint = &rule{id: "sd-host-hint", rows: []Row{{Tree: "mainline", Since: "6.0"}}, booted: true,
 		does: "sd asks its host for a size that the DMA layer prefers", source: "commit 608128d391fa"}
 	sdHostCeiling = &rule{id: "sd-host-ceiling", rows: []Row{{Tree: "mainline", Since: "6.0", Until: "6.11"}},
 		does: "the DMA hint of a SAS host is the most that sd starts with", source: "commit 608128d391fa; sd_revalidate_disk of 6.1.192"}
 	optimalRaises = &rule{id: "optimal-raises", rows: []Row{{Tree: "mainline", Since: "6.11"}}, booted: true,
 		does:   "an optimal I/O size above the cap raises the default, and one below no longer lowers it",
 		source: "commit a23634644afc; blk_validate_limits of 6.12.117"}
-	sasHintAlways = &rule{id: "sas-hint-always", rows: []Row{{Tree: "mainline", Since: "6.0", Until: "7.2"}, {Tree: "stable-6.1", Since: "6.1.0", Until: "6.1.178"}, {Tree: "stable-6.12", Since: "6.12.0", Until: "6.12.97"}},
+	sasHintAlways = &rule{id: "sas-hint-always", rows: []Row{{Tree: "mainline", Since: "6.0", Until: "7.2"}, {Tree: "stable-6.1", Since: "6.1.0", Until: "6.1.178"}, {Tree: "stable-6.12", Since: "6.12.0", Until: "6.12.97"}}, booted: true,
 		does: "a SAS host takes its maximum for a DMA hint where the IOMMU gives none", source: "be8fcd4a8217 (fix); ChangeLog-6.1.178, ChangeLog-6.12.97"}
 )
 
@@ -67,6 +67,8 @@ var (
 var (
 	roundsToBlock = &rule{id: "rounds-to-block", rows: []Row{{Tree: "mainline", Since: "5.12"}, {Tree: "stable-5.10", Since: "5.10.20"}}, booted: true,
 		does: "limits are rounded down to the logical block", source: "ChangeLog-5.10.20; block/blk-settings.c of 6.1.192"}
+	roundsHardware = &rule{id: "rounds-hardware", rows: []Row{{Tree: "mainline", Since: "5.12"}}, booted: true,
+		does: "a hardware limit is rounded down to the logical block whatever was set first", source: "blk_queue_max_hw_sectors of 5.10.223 and 6.1.192"}
 	userKept = &rule{id: "user-clamped", rows: []Row{{Tree: "mainline", Since: "6.11"}}, booted: true,
 		does: "a value above the limit is cut to it", source: "blk_validate_limits of 6.12.117"}
 	integrityCap = &rule{id: "integrity-cap", rows: []Row{{Tree: "mainline", Since: "6.19"}}, booted: true,
@@ -106,7 +108,7 @@ var (
 var rules = []*rule{
 	cap512, capNone, cap1280, cap4096,
 	sdHWReduced, sdUncapped, sdOptimal, sdFallback, sdChecksPage, sdChecksPhysical, sdChecksGranularity, sdHostHint, sdHostCeiling, optimalRaises, sasHintAlways,
-	roundsToBlock, userKept, integrityCap,
+	roundsToBlock, roundsHardware, userKept, integrityCap,
 	libataHostSmall, nvme8M, nvmeHint, nvmeNoZeroOptimal, loop1280,
 	stackCopies, stackValidates, raid5Stripes, raid5FullStripe, linearChunk,
 }
