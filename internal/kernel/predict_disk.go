@@ -142,6 +142,11 @@ func (p *predictor) hardware() {
 		return
 	}
 	seen := obs.V * 2
+	if obs.V == unlimited/2 || roundDown(unlimited, p.lbs) == seen || roundDown(unlimited, p.lbs)/2*2 == seen {
+		seen = unlimited
+	} else if p.lbs > 512 && !p.sd() && rowsIn(roundsHardware.rows, p.in.From) == True && rowsIn(roundsHardware.rows, p.to) == False {
+		p.miss("the hardware limit before it was rounded to the logical block", "the limits, by less than a block")
+	}
 	from, okFrom := model(p.in.From, p.in.ListedFrom, true)
 	switch {
 	case !ok || !okFrom, !p.in.From.Known():
@@ -165,6 +170,9 @@ func (p *predictor) hardware() {
 // adapter's limit between it and what the path can do.
 func (p *predictor) hidden(from uint64) {
 	l := p.in.ListedFrom.MaxSectors
+	if p.in.Path == "nvme-pci" && !p.in.MDTSSectors.Known && p.hw > from {
+		p.miss("MDTS of the controller", "max_hw_sectors_kb, which shows no more than the driver's own limit here")
+	}
 	if !l.Known || l.V == 0 || l.V > from || p.hw <= from {
 		return
 	}
