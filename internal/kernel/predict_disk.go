@@ -123,12 +123,7 @@ func (p *predictor) hardware() {
 	}
 	n, ok := model(p.to, p.in.ListedTo, false)
 	defer func() {
-		// Before 5.12 the block size rounds what is set by then; sd learns it last.
-		rounds := roundsHardware
-		if p.sd() {
-			rounds = roundsToBlock
-		}
-		if r := roundDown(p.hw, p.lbs); p.hwKnown && r != p.hw && p.apply(rounds) {
+		if r := roundDown(p.hw, p.lbs); p.hwKnown && r != p.hw && p.apply(roundsHardware) {
 			p.hw = r
 		}
 	}()
@@ -144,7 +139,7 @@ func (p *predictor) hardware() {
 	seen := obs.V * 2
 	if obs.V == unlimited/2 || roundDown(unlimited, p.lbs) == seen || roundDown(unlimited, p.lbs)/2*2 == seen {
 		seen = unlimited
-	} else if p.lbs > 512 && !p.sd() && rowsIn(roundsHardware.rows, p.in.From) == True && rowsIn(roundsHardware.rows, p.to) == False {
+	} else if p.lbs > 512 && rowsIn(roundsHardware.rows, p.in.From) == True && rowsIn(roundsHardware.rows, p.to) == False {
 		p.miss("the hardware limit before it was rounded to the logical block", "the limits, by less than a block")
 	}
 	from, okFrom := model(p.in.From, p.in.ListedFrom, true)
@@ -558,7 +553,7 @@ func (p *predictor) validated() {
 
 func (p *predictor) round() {
 	rounds := roundsHardware
-	if p.sd() || len(p.in.Members) > 0 {
+	if len(p.in.Members) > 0 {
 		rounds = roundsToBlock
 	}
 	if p.holds(rounds) {
@@ -644,7 +639,7 @@ func (p *predictor) userValue(want uint64) {
 	switch {
 	case want <= limit:
 		p.def = want
-		if p.holds(roundsToBlock) && p.holds(userKept) {
+		if p.holds(userKept) {
 			p.def = roundDown(want, p.lbs)
 		}
 		p.say("somebody sets %s", kib(want))

@@ -66,8 +66,8 @@ var (
 // What holds of every queue.
 var (
 	roundsToBlock = &rule{id: "rounds-to-block", rows: []Row{{Tree: "mainline", Since: "5.12"}, {Tree: "stable-5.10", Since: "5.10.20"}}, booted: true,
-		does: "limits are rounded down to the logical block", source: "ChangeLog-5.10.20; block/blk-settings.c of 6.1.192"}
-	roundsHardware = &rule{id: "rounds-hardware", rows: []Row{{Tree: "mainline", Since: "5.12"}}, booted: true,
+		does: "the limits of a map or array are rounded down to the logical block", source: "ChangeLog-5.10.20; blk_stack_limits of 5.10.223"}
+	roundsHardware = &rule{id: "rounds-hardware", rows: []Row{{Tree: "mainline", After: "5.10", By: "6.1"}}, booted: true,
 		does: "a hardware limit is rounded down to the logical block whatever was set first", source: "blk_queue_max_hw_sectors of 5.10.223 and 6.1.192"}
 	userKept = &rule{id: "user-clamped", rows: []Row{{Tree: "mainline", Since: "6.11"}}, booted: true,
 		does: "a value above the limit is cut to it", source: "blk_validate_limits of 6.12.117"}
