@@ -302,8 +302,11 @@ func (p *predictor) modelHW(listed Listing) (sectors uint64, ok bool) {
 // hostMax is the most that a SCSI host with such a driver can, for want of a
 // better number: what the transport's fields hold.
 func hostMax(driver string) uint64 {
-	if driver == "virtio_scsi" {
+	switch driver {
+	case "virtio_scsi":
 		return 0xffff // unless the hypervisor names another (virtio-v1.2, 5.6.4)
+	case "aic94xx", "hisi_sas_v1_hw", "hisi_sas_v2_hw", "hisi_sas_v3_hw", "isci", "mvsas":
+		return scsiDefaultMax // their templates name none, in 6.1.192 and 7.1.5
 	}
 	return unlimited
 }

@@ -187,6 +187,25 @@ func TestPredictListed(t *testing.T) {
 	}
 }
 
+// TestPredictHosts follows the limits that drivers set for their hosts.
+func TestPredictHosts(t *testing.T) {
+	for _, c := range []struct {
+		driver, from, to string
+		seen, want       uint64 // max_hw_sectors_kb
+	}{
+		{"hisi_sas_v3_hw", "5.19.0", "6.1.0", 128, 512},
+		{"hisi_sas_v3_hw", "6.1.0", "5.19.0", 512, 128},
+		{"pm80xx", "6.12.0", "6.13.0", 512, 4096},
+		{"qla2xxx", "6.12.0", "6.13.0", 512, 512},
+	} {
+		in := scsiDisk(c.driver, c.seen, 0, 0)
+		in.From = parsed(c.from)
+		if got := kernel.Predict(parsed(c.to), in).MaxHWSectorsKB; got != kernel.N(c.want) {
+			t.Errorf("%s from %s to %s: %+v, want %d", c.driver, c.from, c.to, got, c.want)
+		}
+	}
+}
+
 func TestPredictStack(t *testing.T) {
 	member := func(to string, in kernel.Inputs) kernel.Prediction { return kernel.Predict(parsed(to), in) }
 	plain := sata()

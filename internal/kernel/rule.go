@@ -156,6 +156,8 @@ type hostLimit struct {
 var hostLimits = []hostLimit{
 	{driver: "pm80xx", rows: []Row{{Tree: "mainline", Until: "6.13"}}, sectors: 1024, source: "host template of 6.1.192"},
 	{driver: "pm80xx", rows: []Row{{Tree: "mainline", Since: "6.13"}}, sectors: 8192, source: "host template of 7.1.5"},
+	{driver: "hisi_sas_v3_hw", rows: []Row{{Tree: "mainline", Since: "5.19", Until: "6.1"}, {Tree: "stable-5.10", After: "5.10.130", By: "5.10.140", Until: "5.10.147"}}, sectors: 256,
+		source: "commit fce54ed02757, taken back by 245050af5d15; the same in stable 5.10, taken back in 5.10.147"},
 	{driver: "ibmvfc", rows: []Row{{Tree: "mainline", After: "6.1", By: "7.1"}}, sectors: 2048, source: "host template of 7.1.5"},
 }
 
