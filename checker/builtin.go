@@ -3,7 +3,7 @@ package checker
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/quirkcheck/quirkcheck/internal/kernel"
 	"github.com/quirkcheck/quirkcheck/probe"
@@ -223,45 +223,30 @@ func cmdlineMaxSecLBA48(sub *quirks.Subject, matches []quirks.Match) (Finding, b
 	return Finding{}, false
 }
 
-// forcesLBA48 reports whether libata.force= gives max_sec_lba48 to a port. The
-// list is [PORT[.DEVICE]:]VALUE by commas, and a value without a port takes the
-// one before (kernel-parameters, libata.force). Up to 6.19 the last size given
-// to a port wins; from 7.0 on only the first item that fits a device sets its
-// quirks (tried on 7.3.4). An unknown port counts as covered, and on an unknown
-// kernel either rule is enough.
+// forcesLBA48 reports whether libata.force= gives max_sec_lba48 to a port. Up to
+// 6.19 that wins over any other limit there, whatever stands before or behind it
+// (drivers/ata/libata-core.c, ata_dev_configure); from 7.0 on only the first
+// item that fits a device sets its quirks (tried on 7.3.4). An unknown port
+// counts as covered, and on an unknown kernel either rule is enough.
 func forcesLBA48(cmdline, port string, r kernel.Release) bool {
-	first, last, decided := false, false, false
-	for arg := range strings.FieldsSeq(cmdline) {
-		list, ok := strings.CutPrefix(arg, "libata.force=")
-		if !ok {
+	list, ok := kernel.Parameter(cmdline, "libata", "force")
+	if !ok {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	first, some, decided := false, false, false
+	for _, f := range kernel.ParseForce(list) {
+		if f.Port >= 0 && err == nil && f.Port != n {
 			continue
 		}
-		// A parameter given again replaces the one before it.
-		first, last, decided = false, false, false
-		id := ""
-		for item := range strings.SplitSeq(list, ",") {
-			value := item
-			if before, after, ok := strings.Cut(item, ":"); ok {
-				id, _, _ = strings.Cut(before, ".")
-				id = strings.TrimLeft(id, "0")
-				value = after
-			}
-			if id != "" && port != "" && id != port {
-				continue
-			}
-			if !decided {
-				first, decided = value == "max_sec_lba48", true
-			}
-			if strings.HasPrefix(value, "max_sec") {
-				last = value == "max_sec_lba48"
-			}
+		lifts := f.Name == "max_sec_lba48"
+		if !decided {
+			first, decided = lifts, true
 		}
+		some = some || lifts
 	}
-	switch {
-	case !r.Known():
-		return first || last
-	case r.Major >= 7:
+	if r.Known() && r.Major >= 7 {
 		return first
 	}
-	return last
+	return some
 }

@@ -384,6 +384,8 @@ func TestMaxSecLBA48OnTheCommandLine(t *testing.T) {
 		{"a value without a port takes the port before", "libata.force=3:80c,max_sec_lba48", "1", 1280, ""},
 		{"the last word wins", "libata.force=max_sec_lba48 libata.force=max_sec_1024", "1", 1280, ""},
 		{"up to 6.19 an earlier item for all ports does not stop it", "libata.force=80c,max_sec_lba48", "1", 1280, checker.Affected},
+		{"up to 6.19 it wins over a limit for the port", "libata.force=max_sec_lba48,1:max_sec_1024", "1", 1280, checker.Affected},
+		{"abbreviated, in another case", "libata.force=1:MAX_SEC_L", "1", 1280, checker.Affected},
 		{"another parameter", "foo=max_sec_lba48", "1", 1280, ""},
 		{"another value", "libata.force=80c", "1", 1280, ""},
 	} {

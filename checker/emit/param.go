@@ -365,34 +365,6 @@ func mergeDevFlags(present, name string, flags uint64) (string, error) {
 	return v, nil
 }
 
-// splitCmdline splits a kernel command line as the kernel does: at blanks
-// outside double quotes. Quotes around a value are taken off.
-func splitCmdline(s string) (args [][2]string) {
-	quoted := false
-	for field := range strings.FieldsFuncSeq(s, func(r rune) bool {
-		if r == '"' {
-			quoted = !quoted
-		}
-		return !quoted && (r == ' ' || r == '\t' || r == '\n')
-	}) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(field, `"`), "=")
-		args = append(args, [2]string{name, strings.Trim(value, `"`)})
-	}
-	return args
-}
-
-// presentValue returns the value a parameter has on the command line: the
-// last one counts, and - and _ in names are the same.
-func presentValue(cmdline, module, name string) (value string, ok bool) {
-	norm := func(s string) string { return strings.ReplaceAll(s, "-", "_") }
-	for _, a := range splitCmdline(cmdline) {
-		if norm(a[0]) == norm(module+"."+name) {
-			value, ok = a[1], true
-		}
-	}
-	return value, ok
-}
-
 // quoteParam puts quotes around a value with blanks.
 func quoteParam(v string) string {
 	if strings.Contains(v, " ") {
@@ -421,7 +393,7 @@ func (p *Plan) parameters(k Kind) (Artefact, error) {
 				m = params[at]
 			} else {
 				m = &merged{setting: setting{module: s.module, name: s.name}}
-				m.had, m.was = presentValue(p.o.Cmdline, s.module, s.name)
+				m.had, m.was = kernel.Parameter(p.o.Cmdline, s.module, s.name)
 				m.value = m.had
 			}
 			var v string

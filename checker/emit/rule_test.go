@@ -230,19 +230,6 @@ func TestMergeOthers(t *testing.T) {
 	flags(strings.Repeat("VENDOR:PRODUCT:0x1,", 14), "")
 }
 
-func TestPresentValue(t *testing.T) {
-	const cmdline = `root=/dev/sda1 scsi_mod.dev_flags="A:B C:1,D:E:2" "usb_storage.quirks=1:2:u" libata.force=1:noncq quiet libata.force=2:80c`
-	for name, want := range map[string]string{"scsi_mod.dev_flags": "A:B C:1,D:E:2", "usb-storage.quirks": "1:2:u", "libata.force": "2:80c"} {
-		module, param, _ := strings.Cut(name, ".")
-		if got, ok := presentValue(cmdline, module, param); !ok || got != want {
-			t.Errorf("%s: %q, %v; want %q", name, got, ok, want)
-		}
-	}
-	if _, ok := presentValue(cmdline, "nvme", "quirks"); ok {
-		t.Error("nvme.quirks is not there")
-	}
-}
-
 // load makes an entry of a match block.
 func load(t *testing.T, match string) *quirks.Entry {
 	t.Helper()
