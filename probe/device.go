@@ -37,6 +37,10 @@ type Device struct {
 	ATAIdentify Value[ata.Identify]
 	// NVMe Identify Controller MN and FR, trimmed, and the subsystem's NQN.
 	NVMeModel, NVMeFirmware, NVMeNQN Value[string]
+	// NVMeQuirks holds the quirks that the NVMe driver applies to the controller,
+	// by the names that its parameter quirks= takes, empty for none (7.x,
+	// drivers/nvme/host/sysfs.c, quirks_show). Absent on older kernels.
+	NVMeQuirks Value[[]string]
 	// USB is the nearest USB ancestor: vid, pid, bcd, manufacturer, product,
 	// speed, max_power; nil where there is none.
 	USB map[string]string
@@ -311,6 +315,24 @@ func (d *Device) SizeBytes() Value[uint64] {
 // faultCodes are what firmware writes for a serial number when it has lost the
 // disk's contents; what follows is a code, not a serial number.
 var faultCodes = []string{"BAD_CTX"}
+
+// Bridged says whether the disk is a parallel one on a Serial ATA link, of which
+// the kernel takes 256 sectors at most unless its list or a forced cable says
+// otherwise (drivers/ata/libata-core.c, ata_dev_knobble). The link is Serial ATA
+// where it shows a speed, and behind ahci and the sata_ drivers; a parallel one
+// shows <unknown>. It is not asked where there is no IDENTIFY data, or no link.
+func (d *Device) Bridged() Value[bool] {
+	id, spd := d.ATAIdentify, d.Attr("ata_link/sata_spd")
+	driver := d.Adapter.Driver
+	serial := spd.Ok() && strings.HasSuffix(spd.V, "Gbps") || driver == "ahci" || strings.HasPrefix(driver, "sata_")
+	switch {
+	case !id.Ok() || d.Path != "libata" || id.V.ATAPI || !serial && !spd.Ok():
+		return Value[bool]{Source: id.Source}
+	case !serial:
+		return known(false, spd.Source)
+	}
+	return known(!id.V.NativeSATA, id.Source)
+}
 
 // FaultCode returns the fault code that a serial number starts with, "" for
 // none: BAD_CTX of "BAD_CTX 0000013x" (Intel 320). Blanks and NULs around it do
@@ -781,6 +803,14 @@ func (r *reader) readNVMe(d *Device, below dir) {
 	}{{"model", d.NVMeModel}, {"firmware", d.NVMeFirmware}} {
 		if v.v.State == Unreadable {
 			d.note("identity.nvme."+v.what, Unreadable, v.v.Err.Error(), v.v.Source)
+		}
+	}
+	quirks := d.readText(below, "quirks")
+	d.NVMeQuirks = Value[[]string]{State: quirks.State, Source: quirks.Source, Err: quirks.Err}
+	if quirks.Ok() {
+		d.NVMeQuirks.V = strings.Fields(quirks.V)
+		if slices.Equal(d.NVMeQuirks.V, []string{"none"}) {
+			d.NVMeQuirks.V = []string{}
 		}
 	}
 	transport := d.readText(below, "transport")

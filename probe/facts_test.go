@@ -80,6 +80,64 @@ func TestATAIdentifyIsKept(t *testing.T) {
 	}
 }
 
+// A disk that is parallel itself, on a link that shows what it is or not.
+func TestBridged(t *testing.T) {
+	for _, c := range []struct {
+		name, driver, spd string
+		native, want      bool
+		state             probe.State
+	}{
+		{"Serial ATA behind AHCI", "ahci", "6.0 Gbps", true, false, probe.Known},
+		{"a bridge behind AHCI", "ahci", "1.5 Gbps", false, true, probe.Known},
+		{"a bridge behind AHCI, speed not shown", "ahci", "", false, true, probe.Known},
+		{"a bridge behind ata_piix", "ata_piix", "1.5 Gbps", false, true, probe.Known},
+		{"a parallel disk", "ata_piix", "<unknown>", false, false, probe.Known},
+		{"a link that says nothing", "ata_piix", "", false, false, probe.NotAsked},
+	} {
+		m := newMachine()
+		link(m, pciFunction+"/driver", "../../../bus/pci/drivers/"+c.driver)
+		words := strings.Fields(identify("ACME DISK 9000", "FW 1.0"))
+		if words[80] = "01f0"; !c.native {
+			words[93] = "6003"
+		}
+		file(m, sdaID, strings.Join(words, " "))
+		if c.spd != "" {
+			file(m, pciFunction+"/ata1/link1/ata_link/link1/sata_spd", c.spd+"\n")
+		}
+		if v := readOne(t, m, "sda").Bridged(); v.V != c.want || v.State != c.state {
+			t.Errorf("%s: %+v, want %t %v", c.name, v, c.want, c.state)
+		}
+	}
+	if v := readOne(t, newMachine(), "sdb").Bridged(); v.Ok() {
+		t.Errorf("without IDENTIFY data: %+v", v)
+	}
+}
+
+func TestNVMeQuirks(t *testing.T) {
+	m := fstest.MapFS{}
+	at := "sys/devices/pci0000:00/0000:00:02.0/nvme/nvme0"
+	link(m, "sys/block/nvme0n1", "../"+strings.TrimPrefix(at, "sys/")+"/nvme0n1")
+	link(m, at+"/nvme0n1/device", "../../nvme0")
+	for name, content := range map[string]string{"model": "ACME", "transport": "pcie", "nvme0n1/size": "8", "nvme0n1/metadata_bytes": "8"} {
+		file(m, at+"/"+name, content+"\n")
+	}
+	if v := readOne(t, m, "nvme0n1").NVMeQuirks; v.State != probe.Absent {
+		t.Errorf("before 7.x: %+v", v)
+	}
+	file(m, at+"/quirks", "none\n")
+	if v := readOne(t, m, "nvme0n1").NVMeQuirks; !v.Ok() || len(v.V) != 0 {
+		t.Errorf("none: %+v", v)
+	}
+	file(m, at+"/quirks", "no_deepest_ps\nbogus_nid\n")
+	d := readOne(t, m, "nvme0n1")
+	if v := d.NVMeQuirks; !slices.Equal(v.V, []string{"no_deepest_ps", "bogus_nid"}) || v.Source != at+"/quirks" {
+		t.Errorf("two: %+v", v)
+	}
+	if v := d.Uint("metadata_bytes"); v.V != 8 {
+		t.Errorf("metadata_bytes %+v", v)
+	}
+}
+
 func TestIOMMU(t *testing.T) {
 	group := func(kind string) func(fstest.MapFS) {
 		return func(m fstest.MapFS) {

@@ -236,6 +236,7 @@ const (
 	groupType
 	moduleNumber
 	moduleQuirks
+	driverQuirks
 	serialNumber
 	wwn
 	uuidText
@@ -287,6 +288,7 @@ var (
 	reMDMember   = regexp.MustCompile(`/md/dev-[^/]+/state$`)
 	reFeatures   = regexp.MustCompile(`/virtio\d+/features$`)
 	reGroupType  = regexp.MustCompile(`^sys/kernel/iommu_groups/\d+/type$`)
+	reNVMeQuirks = regexp.MustCompile(`/nvme\d+/quirks$`)
 	reModule     = regexp.MustCompile(`^sys/module/[a-z0-9_]+/parameters/[a-z0-9_]+$`)
 	moduleLists  = []string{"sys/module/usb_storage/parameters/quirks", "sys/module/usbcore/parameters/quirks", "sys/module/nvme/parameters/quirks"}
 	quirkPattern = `[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,4}:[a-z_^,]*`
@@ -303,6 +305,7 @@ var reKept = map[contents]*regexp.Regexp{
 	integrityFormat: regexp.MustCompile(`^(?:none|nop|unknown|(?:T10|EXT)-DIF-TYPE[1-3]-(?:CRC|CRC64|IP))\n?$`),   // block/blk-integrity.c
 	groupType:       regexp.MustCompile(`^(?:DMA|DMA-FQ|identity|blocked|unmanaged|unknown)\n?$`),                 // drivers/iommu/iommu.c
 	moduleNumber:    regexp.MustCompile(`^(?:-?\d{1,20}|0x[0-9a-f]{1,16}|[YN])\n?$`),
+	driverQuirks:    regexp.MustCompile(`^[0-9a-z_\n]*$`), // drivers/nvme/host/nvme.h, nvme_quirk_name
 	// VID:PID:FLAGS by commas; of nvme names, by commas, and - between devices.
 	moduleQuirks: regexp.MustCompile(`^(?:` + quirkPattern + `(?:[,-]` + quirkPattern + `)*)?\n?$`),
 }
@@ -322,6 +325,8 @@ func sortOf(name string) contents {
 		return volumeUUID
 	case base == "state" && reMDMember.MatchString(name):
 		return memberState
+	case base == "quirks" && reNVMeQuirks.MatchString(name):
+		return driverQuirks
 	case base == "features" && reFeatures.MatchString(name):
 		return featureBits
 	case base == "type" && reGroupType.MatchString(name):

@@ -278,10 +278,50 @@ func TestEveryFileHasASort(t *testing.T) {
 	}
 }
 
+// TestKeptByPattern: files whose words are the kernel's keep those, and nothing
+// else, wherever they come from.
+func TestKeptByPattern(t *testing.T) {
+	const owner = "zaphod's-laptop S64ENX0R123456"
+	for name, kept := range map[string][]string{
+		"sys/devices/pci0/ata1/link1/ata_link/link1/sata_spd":                   {"6.0 Gbps\n", "<unknown>\n"},
+		"sys/devices/pci0/ata1/link1/dev1.0/ata_device/dev1.0/trim":             {"forced_unqueued\n"},
+		"sys/devices/pci0/ata1/link1/dev1.0/ata_device/dev1.0/xfer_mode":        {"XFER_UDMA_6\n"},
+		"sys/devices/pci0/virtio0/features":                                     {strings.Repeat("01", 40) + "\n"},
+		"sys/devices/virtual/block/md0/md/dev-sda1/state":                       {"in_sync,write_mostly\n", "spare\n", "in_sync\n"},
+		"sys/devices/virtual/block/md0/md/metadata_version":                     {"1.2\n", "external:imsm\n", "external:/md127/0\n", "none\n"},
+		"sys/devices/virtual/block/md0/md/layout":                               {"2\n", "2 (3)\n"},
+		"sys/devices/pci0/host0/target0:0:0/0:0:0:0/block/sda/integrity/format": {"T10-DIF-TYPE1-CRC\n", "EXT-DIF-TYPE3-CRC64\n", "none\n"},
+		"sys/kernel/iommu_groups/7/type":                                        {"DMA-FQ\n", "identity\n"},
+		"sys/module/libata/parameters/fua":                                      {"0\n"},
+		"sys/module/ahci/parameters/mobile_lpm_policy":                          {"-1\n"},
+		"sys/module/nvme_core/parameters/multipath":                             {"Y\n"},
+		"sys/module/usb_storage/parameters/quirks":                              {"\n", "152d:0578:u\n", "152d:0578:u,0bc2:231a:gm\n"},
+		"sys/module/nvme/parameters/quirks":                                     {"1e4b:1202:bogus_nid,^no_apst-144d:a808:no_deepest_ps\n"},
+		"sys/devices/pci0/nvme/nvme0/quirks":                                    {"none\n", "128_bytes_sqes\nbogus_nid\n"},
+	} {
+		if sortOf(name) == unknown {
+			t.Errorf("%s has no sort", name)
+		}
+		for _, content := range kept {
+			r := newRedactor(nil)
+			if got := r.redact(&Capture{Files: map[string]Content{name: Content(content)}}).Files[name]; string(got) != content {
+				t.Errorf("%s: %q became %q", name, content, got)
+			}
+			for _, bad := range []string{owner, strings.TrimSuffix(content, "\n") + " " + owner + "\n", owner + "\n" + content} {
+				r := newRedactor(nil)
+				got := string(r.redact(&Capture{Files: map[string]Content{name: Content(bad)}}).Files[name])
+				if strings.Contains(got, "zaphod") || strings.Contains(got, "S64ENX0R") {
+					t.Errorf("%s: of %q this is left: %q", name, bad, got)
+				}
+			}
+		}
+	}
+}
+
 // FuzzRedact: whatever a file holds, redaction neither fails nor changes the
 // length of what has a fixed one, and a second time finds nothing new to say.
 func FuzzRedact(f *testing.F) {
-	for _, name := range []string{"proc/cmdline", "proc/version", "run/udev/data/b8:0", "a/vpd_pg80", "a/vpd_pg83", "a/vpd_pg89", "a/inquiry", "a/ata_device/d/id", "a/wwid", "a/subsysnqn", "a/dm/uuid", "a/dm/name", "a/targetname", "a/persistent_address", "a/address", "a/raid_level", "a/serial", "a/other"} {
+	for _, name := range []string{"proc/cmdline", "proc/version", "run/udev/data/b8:0", "a/vpd_pg80", "a/vpd_pg83", "a/vpd_pg89", "a/inquiry", "a/ata_device/d/id", "a/wwid", "a/subsysnqn", "a/dm/uuid", "a/dm/name", "a/targetname", "a/persistent_address", "a/address", "a/raid_level", "a/serial", "a/other", "sys/module/usb_storage/parameters/quirks", "a/md/dev-sda1/state", "a/integrity/format"} {
 		f.Add(name, []byte("\x00\x83\x00\x0cS64ENX0R123456"), []byte("E:ID_SERIAL=a_b\nS:disk/by-id/ata-x_y root=UUID=1 nqn.2014-08.org.nvmexpress:uuid:3e6be9de-8139-11d1-9106-a43f08d823a6"))
 	}
 	f.Fuzz(func(t *testing.T, name string, a, b []byte) {
