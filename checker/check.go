@@ -216,6 +216,52 @@ func SourceOf(inv *probe.Inventory, d *probe.Device, key string) string {
 	if strings.HasPrefix(key, "adapter.") {
 		return d.Adapter.SysPath
 	}
+	if key, ok := strings.CutPrefix(key, "condition."); ok {
+		return factSource(inv, d, key)
+	}
+	return ""
+}
+
+// factFiles are the attributes that conditions of entries ask about.
+var factFiles = map[string]string{
+	"md_level": "md/level", "md_degraded": "md/degraded", "md_layout": "md/layout", "rotational": "queue/rotational", "scheduler": "queue/scheduler",
+	"io_kib": "queue/max_sectors_kb", "capacity": "size", "lpm": "link_power_management_policy", "wcache": "queue/write_cache", "ncq": "device/queue_depth",
+	"logical_block_size": "queue/logical_block_size", "physical_block_size": "queue/physical_block_size", "max_hw_sectors_kb": "queue/max_hw_sectors_kb",
+	"minimum_io_size": "queue/minimum_io_size", "optimal_io_size": "queue/optimal_io_size",
+}
+
+// factSource names the file that a condition's value came from, "" where it was
+// not known.
+func factSource(inv *probe.Inventory, d *probe.Device, key string) string {
+	if name, ok := strings.CutPrefix(key, "module_param:"); ok {
+		if v := inv.Param(name); v.Ok() {
+			return v.Source
+		}
+		return ""
+	}
+	switch key {
+	case "iommu":
+		if d.IOMMU.Ok() {
+			return d.IOMMU.Source
+		}
+	case "cmdline":
+		return inv.Cmdline.Source
+	case "link_speed":
+		if v := d.Attr("ata_link/sata_spd"); v.Ok() {
+			return v.Source
+		}
+	case "vpd_max_transfer_blocks", "vpd_optimal_transfer_blocks":
+		if d.BlockLimits.Ok() {
+			return d.BlockLimits.Source
+		}
+	case "path", "transport", "driver":
+		return d.SysPath
+	}
+	if file := factFiles[key]; file != "" {
+		if v := d.Attr(file); v.Ok() {
+			return v.Source
+		}
+	}
 	return ""
 }
 

@@ -15,10 +15,16 @@ import (
 type topology struct {
 	devices map[string]*probe.Device
 	disk    map[string]*probe.Device // by partition
+	params  map[string]string        // module parameters that are known
 }
 
 func topologyOf(inv *probe.Inventory) *topology {
-	t := &topology{devices: make(map[string]*probe.Device, len(inv.Devices)), disk: map[string]*probe.Device{}}
+	t := &topology{devices: make(map[string]*probe.Device, len(inv.Devices)), disk: map[string]*probe.Device{}, params: map[string]string{}}
+	for name, v := range inv.Params {
+		if v.Ok() {
+			t.params[name] = v.V
+		}
+	}
 	for _, list := range [][]*probe.Device{inv.Peers, inv.Devices} {
 		for _, d := range list {
 			t.devices[d.Name] = d

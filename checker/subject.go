@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,7 @@ var settingFiles = []string{
 	"queue/fua", "queue/io_timeout", "queue/nomerges", "queue/nr_requests", "queue/read_ahead_kb", "queue/rotational",
 	"queue/scheduler", "queue/write_cache", "queue/zoned", "device/eh_timeout", "device/queue_depth", "device/timeout",
 	"scsi_disk/cache_type", "scsi_disk/max_write_same_blocks", "scsi_disk/protection_type", "scsi_disk/provisioning_mode",
-	"scsi_disk/zeroing_mode", "link_power_management_policy",
+	"scsi_disk/zeroing_mode", "link_power_management_policy", "ata_device/trim", "md/degraded", "md/layout",
 }
 
 // limitFiles maps the report's limit names to attributes.
@@ -51,9 +52,11 @@ func subjectOf(inv *probe.Inventory, t *topology, d *probe.Device) *quirks.Subje
 	if inv.Cmdline.Ok() {
 		sub.Cmdline = &inv.Cmdline.V
 	}
+	sub.Params = t.params
 	sub.Limits = make(map[string]quirks.Value, len(limitFiles)+4)
 	sub.Settings = make(map[string]quirks.Value, len(settingFiles))
 	addLimits(sub, d)
+	addFacts(sub, d)
 	t.addStack(sub, d)
 	return sub
 }
@@ -131,6 +134,57 @@ func addLimits(sub *quirks.Subject, d *probe.Device) {
 			sub.Settings[name] = quirks.TextValue(text)
 		}
 	}
+}
+
+// addFacts adds what conditions of entries ask beside limits and settings, by
+// the keys they have there.
+func addFacts(sub *quirks.Subject, d *probe.Device) {
+	set := func(key string, v quirks.Value) { sub.Settings[key] = v }
+	if d.IOMMU.Ok() {
+		set("iommu", quirks.TextValue(d.IOMMU.V))
+	}
+	if n := d.SizeBytes(); n.Ok() {
+		set("capacity", quirks.Number(n.V))
+	}
+	if s, ok := linkSpeed(d); ok {
+		set("link_speed", quirks.TextValue(s))
+	}
+	// Of libata: a depth of 1 is without (drivers/ata/libata-scsi.c).
+	if depth := d.Uint("device/queue_depth"); d.Path == "libata" && depth.Ok() {
+		set("ncq", quirks.TextValue(map[bool]string{true: "on", false: "off"}[depth.V > 1]))
+	}
+	if d.Kind != "md" {
+		return
+	}
+	// An array without redundancy has no such file, and is never degraded.
+	if level := d.Attr("md/level"); level.Ok() && level.V != "" && d.Attr("md/degraded").State == probe.Absent {
+		set("degraded", quirks.Number(0))
+	}
+	n, known := uint64(0), d.MDMembers != nil
+	for _, m := range d.MDMembers {
+		known = known && m.State.Ok()
+		if slices.Contains(strings.Split(m.State.V, ","), "write_mostly") {
+			n++
+		}
+	}
+	if known {
+		set("md_write_mostly", quirks.Number(n))
+	}
+}
+
+// linkSpeed is the speed of a SATA link or of a USB device in Gbit/s. libata
+// writes "6.0 Gbps", USB the Mbit/s.
+func linkSpeed(d *probe.Device) (string, bool) {
+	if text, ok := d.Text("ata_link/sata_spd"); ok {
+		number, ok := strings.CutSuffix(text, " Gbps")
+		if n, err := strconv.ParseFloat(number, 64); ok && err == nil {
+			return strconv.FormatFloat(n, 'f', -1, 64), true
+		}
+	}
+	if n, err := strconv.ParseFloat(strings.TrimSpace(d.USB["speed"]), 64); err == nil && n > 0 && n < 1e6 {
+		return strconv.FormatFloat(n/1000, 'f', -1, 64), true
+	}
+	return "", false
 }
 
 // AvoidFrom returns what the probe must not send, by the entries of db that

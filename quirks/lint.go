@@ -235,6 +235,18 @@ func (e *Entry) lintMeaning(fail failFunc) {
 			lintArm(&side.arms[i], fmt.Sprintf("%s[%d]", side.name, i), fail)
 		}
 	}
+	for i, c := range e.Conditions {
+		if c.Key != "cmdline" || c.Value == nil {
+			continue
+		}
+		at := fmt.Sprintf("conditions[%d]", i)
+		if _, err := CompilePattern(c.Value.Text); err != nil {
+			fail(at+".value", "pattern", "%v", err)
+		}
+		if c.Op != "==" && c.Op != "!=" {
+			fail(at+".op", "pattern", "%s: a pattern over the command line fits (==) or does not (!=)", c.Op)
+		}
+	}
 	if e.Kernel == nil {
 		return
 	}

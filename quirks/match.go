@@ -762,11 +762,35 @@ func (c *Condition) predicate(sub *Subject) Predicate {
 		return p
 	}
 	p.Got = got
-	if t, ok := compareFact(got, c.Op, want); ok {
+	compare := compareFact
+	if c.Key == "cmdline" {
+		compare = compareCmdline
+	}
+	if t, ok := compare(got, c.Op, want); ok {
 		p.Truth, p.Why = truthOf(t), ""
 	}
 	return p
 }
+
+// compareCmdline compares a pattern with every parameter of a command line: ==
+// where one fits, != where none does.
+func compareCmdline(got, op, want string) (holds, ok bool) {
+	pat, err := CompilePattern(want)
+	if err != nil || op != "==" && op != "!=" {
+		return false, false
+	}
+	fits := slices.ContainsFunc(kernel.Parameters(got), func(arg [2]string) bool {
+		return pat.Match(arg[0]) || arg[1] != "" && pat.Match(arg[0]+"="+arg[1])
+	})
+	return fits == (op == "=="), true
+}
+
+// moduleParam starts the key of a condition about a parameter of a module.
+const moduleParam = "module_param:"
+
+// factSettings are the keys of conditions whose value stands among settings
+// under the name of its file.
+var factSettings = map[string]string{"lpm": "link_power_management_policy", "wcache": "write_cache", "md_degraded": "degraded", "md_layout": "layout"}
 
 // fact looks up a condition key: where the subject has a place for it, else
 // among settings and limits, which an example can always give.
@@ -783,8 +807,29 @@ func (s *Subject) fact(key string) (string, bool) {
 		own = Text{S: s.Stack.Level, Known: s.Stack.Level != ""}
 	case "dm_target":
 		own = Text{S: s.Stack.Target, Known: s.Stack.Target != ""}
-	case "page_size":
-		own = mapText(s.Machine, "page_size")
+	case "page_size", "arch":
+		own = mapText(s.Machine, key)
+	case "cmdline":
+		if s.Cmdline != nil {
+			own = KnownText(*s.Cmdline)
+		}
+	case "io_kib":
+		if v, ok := s.Limits["max_sectors_kb"]; ok {
+			own = KnownText(v.String())
+		}
+	case "scheduler": // the one in force stands in brackets
+		if v, ok := s.Settings[key]; ok {
+			own = KnownText(v.String())
+			if _, rest, ok := strings.Cut(own.S, "["); ok {
+				own.S, _, _ = strings.Cut(rest, "]")
+			}
+		}
+	default:
+		if name, ok := strings.CutPrefix(key, moduleParam); ok {
+			own = mapText(s.Params, name)
+		} else if v, ok := s.Settings[factSettings[key]]; ok {
+			own = KnownText(v.String())
+		}
 	}
 	if own.Known {
 		return own.S, true

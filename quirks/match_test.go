@@ -652,11 +652,49 @@ func TestMatchConditions(t *testing.T) {
 	for key, subject := range map[string]string{
 		"path": `path: scsi`, "transport": `path: scsi, transport: scsi`, "driver": `path: scsi, adapter: {driver: scsi}`,
 		"md_level": `path: scsi, stack: {level: scsi}`, "dm_target": `path: scsi, stack: {target: scsi}`,
-		"page_size": `path: scsi, machine: {page_size: scsi}`, "arch": `path: scsi, settings: {arch: scsi}`, "scheduler": `path: scsi, settings: {scheduler: scsi}`,
-		"io_kib": `path: scsi, limits: {io_kib: "scsi"}`,
+		"page_size": `path: scsi, machine: {page_size: scsi}`, "arch": `path: scsi, machine: {arch: scsi}`, "scheduler": `path: scsi, settings: {scheduler: scsi}`,
+		"io_kib": `path: scsi, limits: {io_kib: "scsi"}`, "iommu": `path: scsi, settings: {iommu: scsi}`, "cmdline": `path: scsi, cmdline: "quiet scsi"`,
+		"lpm": `path: scsi, settings: {link_power_management_policy: scsi}`, "wcache": `path: scsi, settings: {write_cache: scsi}`,
+		"md_degraded": `path: scsi, settings: {degraded: scsi}`, "md_layout": `path: scsi, settings: {layout: scsi}`,
+		`"module_param:raid0.default_layout"`: `path: scsi, settings: {"module_param:raid0.default_layout": scsi}`,
 	} {
-		runMatch(t, with(`{key: `+key+`, op: "==", value: scsi}`), []matchCase{{key, subject, True, "condition." + key}})
-		runMatch(t, with(`{key: `+key+`, op: "!=", value: scsi}`), []matchCase{{"not " + key, subject, False, "condition." + key}})
+		key = strings.Trim(key, `"`)
+		runMatch(t, with(`{key: "`+key+`", op: "==", value: scsi}`), []matchCase{{key, subject, True, "condition." + key}})
+		runMatch(t, with(`{key: "`+key+`", op: "!=", value: scsi}`), []matchCase{{"not " + key, subject, False, "condition." + key}})
+		runMatch(t, with(`{key: "`+key+`", op: "==", value: other}`), []matchCase{{"another " + key, subject, False, "condition." + key}})
+	}
+	runMatch(t, with(`{key: scheduler, op: "==", value: none}`), []matchCase{
+		{"the scheduler in force", `path: scsi, settings: {scheduler: "[none] mq-deadline"}`, True, "condition.scheduler"},
+		{"one that could be", `path: scsi, settings: {scheduler: "none [mq-deadline]"}`, False, "condition.scheduler"},
+	})
+	runMatch(t, with(`{key: io_kib, op: ">", value: 1280}`), []matchCase{
+		{"max_sectors_kb", `path: scsi, limits: {max_sectors_kb: 4096}`, True, "condition.io_kib"},
+		{"given in sectors", `path: scsi, max_sectors: 2560`, False, "condition.io_kib"},
+		{"not read", `path: scsi`, Unknown, "condition.io_kib"},
+	})
+	runMatch(t, with(`{key: cmdline, op: "==", value: "libata.force=*noncq*"}`), []matchCase{
+		{"a parameter fits", `path: scsi, cmdline: "quiet libata.force=1:noncq"`, True, "condition.cmdline"},
+		{"none does", `path: scsi, cmdline: "quiet libata.force=1:nolpm noncq"`, False, "condition.cmdline"},
+		{"empty", `path: scsi, cmdline: ""`, False, "condition.cmdline"},
+		{"not read", `path: scsi`, Unknown, "condition.cmdline"},
+	})
+	runMatch(t, with(`{key: cmdline, op: "!=", value: "iommu=pt"}`), []matchCase{
+		{"none fits", `path: scsi, cmdline: "quiet"`, True, "condition.cmdline"},
+		{"one does", `path: scsi, cmdline: "iommu=pt quiet"`, False, "condition.cmdline"},
+	})
+	runMatch(t, with(`{key: cmdline, op: ">", value: "a"}`), []matchCase{{"an order over patterns", `path: scsi, cmdline: "b"`, Unknown, "condition.cmdline"}})
+	runMatch(t, with(`{key: link_speed, op: "<", value: 3}`), []matchCase{
+		{"half a gigabit", `path: scsi, settings: {link_speed: "1.5"}`, True, "condition.link_speed"},
+		{"faster", `path: scsi, settings: {link_speed: 6}`, False, "condition.link_speed"},
+	})
+	e := with(`{key: "module_param:raid0.default_layout", op: "==", value: 2}`)
+	for _, c := range []struct {
+		params map[string]string
+		want   Truth
+	}{{map[string]string{"raid0.default_layout": "2"}, True}, {map[string]string{"raid0.default_layout": "1"}, False}, {map[string]string{"raid0.other": "2"}, Unknown}, {nil, Unknown}} {
+		if m := e.Match(&Subject{Path: "scsi", Params: c.params}); m.Truth != c.want {
+			t.Errorf("parameters %v: %v, want %v", c.params, m.Truth, c.want)
+		}
 	}
 	runMatch(t, with(`{key: page_size, op: "==", value: 65536}`), []matchCase{
 		{"a setting stands in for what the subject has no place for", `path: scsi, settings: {page_size: 65536}`, True, "condition.page_size"},

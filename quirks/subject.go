@@ -22,15 +22,18 @@ type Subject struct {
 	// Adapter, USB and Machine: a missing key is unknown, "" is known to be
 	// empty. Adapter: pci, class, driver, name, revision, firmware, subsystem,
 	// host. USB: vid, pid, bcd, manufacturer, product, speed, max_power,
-	// streams. Machine: vendor, product, board, bios, page_size.
+	// streams. Machine: vendor, product, board, bios, page_size, arch (as uname
+	// -m has it).
 	Adapter, USB, Machine map[string]string
-	Stack                 Stack
-	Limits                map[string]Value // as the report names them; KiB, bytes or blocks as the name says
-	Settings              map[string]Value // by sysfs file name
-	Kernel                kernel.Release
-	Cmdline               *string // kernel command line, nil unknown
-	Path                  string  // see Paths; "" unknown
-	Transport             string  // as lsblk's TRAN, "" unknown
+	// Params are module parameters, as MODULE.PARAMETER with _ for -.
+	Params    map[string]string
+	Stack     Stack
+	Limits    map[string]Value // as the report names them; KiB, bytes or blocks as the name says
+	Settings  map[string]Value // by sysfs file name, and facts by the keys of conditions
+	Kernel    kernel.Release
+	Cmdline   *string // kernel command line, nil unknown
+	Path      string  // see Paths; "" unknown
+	Transport string  // as lsblk's TRAN, "" unknown
 }
 
 // Paths are the ways by which commands reach a device: libata (an ATA port or
@@ -144,7 +147,7 @@ func DecodeSubject(m map[string]any) (s Subject, ignored []string, err error) {
 		delete(s.Adapter, "pci_vendor")
 	}
 	s.USB = d.strings("usb", m["usb"], []string{"vid", "pid", "bcd", "manufacturer", "product", "speed", "max_power", "streams"}, nil)
-	s.Machine = d.strings("machine", m["machine"], []string{"vendor", "product", "board", "bios", "page_size"},
+	s.Machine = d.strings("machine", m["machine"], []string{"vendor", "product", "board", "bios", "page_size", "arch"},
 		map[string]string{"sys_vendor": "vendor", "product_name": "product", "board_name": "board"})
 	if s.Device.Space == "usb" {
 		usb, _ := m["device"].(map[string]any)

@@ -18,6 +18,7 @@ type source struct {
 	sys      fs.FS
 	close    func()
 	pageSize int              // bytes; 0: not known
+	arch     string           // as uname -m has it; "": not known
 	capture  *capture.Capture // nil: it is no capture
 }
 
@@ -30,8 +31,11 @@ func (a *app) open(sysroot, input string) (source, error) {
 		return a.openCapture(input)
 	}
 	s := source{}
-	if sysroot == "" { // a copied tree does not say its page size
+	if sysroot == "" { // a copied tree says neither
 		sysroot, s.pageSize = "/", os.Getpagesize()
+		if m := capture.RunningKernel().Machine; m != nil {
+			s.arch = *m
+		}
 	}
 	root, err := probe.OpenRoot(sysroot)
 	if err != nil {
@@ -60,6 +64,9 @@ func (a *app) openCapture(input string) (source, error) {
 	if p := c.Host.Kernel.PageSize; p != nil {
 		s.pageSize = *p
 	}
+	if m := c.Host.Kernel.Machine; m != nil {
+		s.arch = *m
+	}
 	return s, nil
 }
 
@@ -67,6 +74,9 @@ func (a *app) openCapture(input string) (source, error) {
 func (s source) knows(inv *probe.Inventory) {
 	if s.pageSize > 0 {
 		inv.Machine["page_size"] = strconv.Itoa(s.pageSize)
+	}
+	if s.arch != "" {
+		inv.Machine["arch"] = s.arch
 	}
 }
 
