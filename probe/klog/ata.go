@@ -60,12 +60,16 @@ func (p *parser) ata(t []byte) bool {
 		p.flushATA()
 		return true
 	case bytes.HasPrefix(msg, []byte("Model '")): // ata_dev_print_quirks, 6.12
-		model, firmware, quirks, ok := quirkLine(msg)
+		model, firmware, quirks, whole, ok := quirkLine(msg)
 		if !ok {
 			return false
 		}
 		if strings.Contains(name, ".") {
 			p.ataIdentity(name, model, firmware)
+			if d := p.ataDevice(name, model, firmware); d != nil {
+				d.Listed, d.Cut, d.Quirks = true, !whole, strings.Fields(quirks)
+				d.At, d.Sample = p.now(), sampleOf(t)
+			}
 		}
 		e.kind, e.detail = Quirk, quirks
 	case bytes.HasPrefix(msg, []byte("FORCE: ")): // ata_force_horkage, ata_force_quirks
@@ -304,7 +308,14 @@ func (p *parser) ataFound(name string, msg []byte) bool {
 	if comma < 0 {
 		return false
 	}
-	p.ataIdentity(name, text(rest[:comma]), text(rest[comma+1:end]))
+	model, firmware := text(rest[:comma]), text(rest[comma+1:end])
+	p.ataIdentity(name, model, firmware)
+	if d := p.ataDevice(name, model, firmware); d != nil && !d.Found {
+		d.Found = true
+		if !d.Listed {
+			d.At, d.Sample = p.now(), sampleOf(p.rec.text)
+		}
+	}
 	return true
 }
 
@@ -313,16 +324,17 @@ func (p *parser) ataIdentity(name, model, firmware string) {
 	p.saw(Subject{Model: model, Firmware: firmware}.Identity(), name)
 }
 
-// quirkLine reads "Model 'M', rev 'F', applying quirks: a b".
-func quirkLine(msg []byte) (model, firmware, quirks string, ok bool) {
+// quirkLine reads "Model 'M', rev 'F', applying quirks: a b". whole says that
+// the list is not cut.
+func quirkLine(msg []byte) (model, firmware, quirks string, whole, ok bool) {
 	rest := msg[len("Model '"):]
 	i := bytes.LastIndex(rest, []byte("', applying quirks:"))
 	if i < 0 {
-		return "", "", "", false
+		return "", "", "", false, false
 	}
-	quirks = list(rest[i+len("', applying quirks:"):])
+	words := rest[i+len("', applying quirks:"):]
 	m, f, ok := bytes.Cut(rest[:i], []byte("', rev '"))
-	return text(m), text(f), quirks, ok
+	return text(m), text(f), list(words), len(words) <= maxList, ok
 }
 
 // hexAfter reads the hex number behind a word.

@@ -128,12 +128,38 @@ type Symptom struct {
 	open      *incident
 }
 
+// ATADevice is a device of libata as the log of one boot found it, with the
+// quirks that libata's own table has for it.
+type ATADevice struct {
+	Name            string // ata1.00
+	Model, Firmware string // IDENTIFY DEVICE strings, trimmed
+	// Kernel is the line by which that boot started, "" where the log does not
+	// have it; Boot counts from 1.
+	Kernel string
+	Boot   int
+	// Found: the line is there that says what the device is. Kernels that tell
+	// quirks (6.12 and later) tell them before it.
+	Found bool
+	// Listed: a line tells the quirks; Quirks are the kernel's words for them
+	// (drivers/ata/libata-core.c, ata_quirk_names). Cut: the line was too long.
+	Listed, Cut bool
+	Quirks      []string
+	At          Position // of the line that tells them, else of the one that found the device
+	Sample      string
+	// Alone: no other device was on its port, whose line could stand for it.
+	Alone bool
+}
+
 // Log is what was read.
 type Log struct {
 	Lines    uint64
 	Known    uint64 // lines that this package understands
 	Boots    int    // starts of a kernel seen in it, at least 1
 	Symptoms []Symptom
+	// ATA are the devices that libata found, boot by boot; Kernel is the line by
+	// which the last boot started, "" where the log does not have it.
+	ATA    []ATADevice
+	Kernel string
 	// Twins counts, by Subject.Identity, at how many addresses of one boot the
 	// log has seen it, where that is more than one.
 	Twins map[string]int
@@ -153,6 +179,8 @@ const (
 	maxSizes    = 1024  // different sizes of one symptom,
 	maxAllSizes = 65536 // and of all
 	maxPending  = 256
+	maxDevices  = 8192 // of libata, in all boots
+	maxBanner   = 512
 	staleLines  = 64 // lines after which a command's other lines do not come any more
 )
 

@@ -505,6 +505,67 @@ func TestTwins(t *testing.T) {
 	}
 }
 
+// What libata says of its devices, boot by boot, and which kernel said it.
+func TestATADevices(t *testing.T) {
+	log := read(t, `
+[    1.000000] ata9.00: ATA-10: BEFORE ANY START, 1, max UDMA/133
+[    0.000000] Linux version 6.1.0-50-amd64 (debian-kernel@lists.debian.org) #1 SMP Debian 6.1.192-3
+[    1.000000] ata1.00: ATA-10: ST380013AS, 3.20, max UDMA/133
+[    0.000000] Linux version 6.12.94+deb13-amd64 (debian-kernel@lists.debian.org) #1 SMP
+[    1.000000] ata1.00: Model 'ST380013AS', rev '3.20', applying quirks: maxsec1024
+[    1.000001] ata1.00: ATA-7: ST380013AS, 3.20, max UDMA/133
+[    1.000002] ata2.00: ATA-10: ACME DISK, 1.0, max UDMA/133
+[    1.000003] ata3.00: Model 'ONE', rev '1', applying quirks: noncq nolpm
+[    1.000004] ata3.01: ATA-10: TWO, 2, max UDMA/133
+[    9.000000] ata2.00: exception Emask 0x0 SAct 0x0 SErr 0x0 action 0x6
+[   20.000000] ata2.00: ATA-10: ACME DISK, 1.0, max UDMA/133
+[   30.000000] ata2.00: ATA-10: ANOTHER, 1.0, max UDMA/133
+[   40.000000] ata4.00: Model 'LONG', rev '1', applying quirks:`+strings.Repeat(" noncqtrim", 30)+`
+[   50.000000] ata5: Model 'A PORT', rev '1', applying quirks: noncq`)
+	var got []string
+	for _, d := range log.ATA {
+		words := strings.Fields(d.Kernel)
+		if len(words) > 2 {
+			words = words[2:3]
+		}
+		s := fmt.Sprintf("%d %s %s %s %s", d.Boot, strings.Join(words, ""), d.Name, d.Model, d.Firmware)
+		for _, f := range []struct {
+			is   bool
+			word string
+		}{{d.Found, "found"}, {d.Listed, "listed"}, {d.Cut, "cut"}, {d.Alone, "alone"}} {
+			if f.is {
+				s += " " + f.word
+			}
+		}
+		if d.At.Line == 0 || d.Sample == "" {
+			t.Errorf("%s: no place or sample: %+v", s, d)
+		}
+		if !d.Cut {
+			s += " " + strings.Join(d.Quirks, ",")
+		}
+		got = append(got, strings.TrimSpace(s))
+	}
+	want := []string{
+		"1  ata9.00 BEFORE ANY START 1 found alone",
+		"2 6.1.0-50-amd64 ata1.00 ST380013AS 3.20 found alone",
+		"3 6.12.94+deb13-amd64 ata1.00 ST380013AS 3.20 found listed alone maxsec1024",
+		"3 6.12.94+deb13-amd64 ata2.00 ACME DISK 1.0 found",
+		"3 6.12.94+deb13-amd64 ata3.00 ONE 1 listed noncq,nolpm",
+		"3 6.12.94+deb13-amd64 ata3.01 TWO 2 found",
+		"3 6.12.94+deb13-amd64 ata2.00 ANOTHER 1.0 found",
+		"3 6.12.94+deb13-amd64 ata4.00 LONG 1 listed cut alone",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if log.Boots != 3 || !strings.HasPrefix(log.Kernel, "Linux version 6.12.94+deb13-amd64 ") {
+		t.Errorf("%d boots, the last of %q", log.Boots, log.Kernel)
+	}
+	if log := read(t, "[ 100.0] ata1: SATA link up\n[   1.0] ata1.00: ATA-10: A, 1, max UDMA/133\n"); log.Kernel != "" {
+		t.Errorf("a boot whose start is not in the log: %q", log.Kernel)
+	}
+}
+
 func TestCompressedIsRefused(t *testing.T) {
 	if _, err := klog.Read(strings.NewReader("\x1f\x8b\x08\x00\x00\x00\x00\x00")); !errors.Is(err, klog.ErrCompressed) {
 		t.Errorf("got %v, want %v", err, klog.ErrCompressed)
@@ -595,6 +656,11 @@ func FuzzRead(f *testing.F) {
 				t.Fatal(err)
 			}
 			return
+		}
+		for _, d := range log.ATA {
+			if d.Boot < 1 || d.Boot > log.Boots || d.At.Line == 0 || d.At.Line > log.Lines || !d.Found && !d.Listed || len(d.Kernel) > 2048 {
+				t.Errorf("%+v of %d lines in %d boots", d, log.Lines, log.Boots)
+			}
 		}
 		events := uint64(0)
 		for _, s := range log.Symptoms {

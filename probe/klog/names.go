@@ -45,9 +45,12 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), maxName)]), "?")
 }
 
+// maxList is the length of a list of words that is kept.
+const maxList = 4 * maxName
+
 // list copies a list of words out of the line.
 func list(b []byte) string {
-	return strings.ToValidUTF8(strings.Join(strings.Fields(string(b[:min(len(b), 4*maxName)])), " "), "?")
+	return strings.ToValidUTF8(strings.Join(strings.Fields(string(b[:min(len(b), maxList)])), " "), "?")
 }
 
 // ataSubject is the device N.NN or the port N.

@@ -19,7 +19,9 @@ type parser struct {
 	pendingATA  *pending
 	pendingSCSI []*pending
 	overMax     *pending
-	incidents   map[string]*incident // by ATA name
+	incidents   map[string]*incident  // by ATA name
+	devices     map[string]*ATADevice // of this boot, by ATA name
+	found       []*ATADevice          // the same in the order of the log
 
 	bySubject map[key]*Symptom
 	order     []*Symptom
@@ -72,7 +74,7 @@ type pending struct {
 }
 
 func newParser() *parser {
-	return &parser{names: newNames(), fresh: true, log: Log{Boots: 1}, incidents: map[string]*incident{}, bySubject: map[key]*Symptom{}, twins: map[string]*twin{}}
+	return &parser{names: newNames(), fresh: true, log: Log{Boots: 1}, incidents: map[string]*incident{}, devices: map[string]*ATADevice{}, bySubject: map[key]*Symptom{}, twins: map[string]*twin{}}
 }
 
 // line reads one line.
@@ -153,6 +155,7 @@ func (p *parser) parse(t []byte) bool {
 	case 'L':
 		if bytes.HasPrefix(t, []byte("Linux version ")) { // linux_banner, init/version.c
 			p.newBoot()
+			p.log.Kernel = strings.ToValidUTF8(string(t[:min(len(t), maxBanner)]), "?")
 			return true
 		}
 	case '-':
@@ -171,11 +174,45 @@ func (p *parser) newBoot() {
 	if p.fresh {
 		return
 	}
+	p.endBoot()
+	p.log.Kernel = ""
 	p.log.Boots++
 	p.fresh = true
 	p.names = newNames()
 	p.incidents = map[string]*incident{}
 	p.last = 0
+}
+
+// endBoot takes down the devices of a boot.
+func (p *parser) endBoot() {
+	ports := map[string]int{}
+	port := func(name string) string { before, _, _ := strings.Cut(name, "."); return before }
+	for _, d := range p.found {
+		ports[port(d.Name)]++
+	}
+	for _, d := range p.found {
+		if len(p.log.ATA) < maxDevices {
+			d.Boot, d.Kernel, d.Alone = p.log.Boots, p.log.Kernel, ports[port(d.Name)] == 1
+			p.log.ATA = append(p.log.ATA, *d)
+		}
+	}
+	p.devices, p.found = map[string]*ATADevice{}, nil
+}
+
+// ataDevice is the device of a name in this boot; nil where there are too many.
+// Another disk at the same place is another device.
+func (p *parser) ataDevice(name, model, firmware string) *ATADevice {
+	d := p.devices[name]
+	if d != nil && d.Model == model && d.Firmware == firmware {
+		return d
+	}
+	if len(p.log.ATA)+len(p.found) >= maxDevices {
+		return nil
+	}
+	d = &ATADevice{Name: "ata" + name, Model: model, Firmware: firmware}
+	p.devices[name] = d
+	p.found = append(p.found, d)
+	return d
 }
 
 // saw counts the addresses of an identity.
@@ -333,6 +370,7 @@ func (p *parser) flush() {
 
 func (p *parser) finish() {
 	p.flush()
+	p.endBoot()
 	for _, s := range p.order {
 		p.close(s)
 		slices.Reverse(s.Sizes)
