@@ -126,17 +126,14 @@ func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks
 	sub := subjectOf(inv, t, pd)
 	j := Judge(sub, db, p)
 	d := describe(sub, t, pd)
-	d.Safe, d.Recommended, d.Verdict = j.Safe, j.Recommended, j.Verdict
+	d.Safe, d.Recommended, d.Verdict = j.Safe, j.Recommended, j.OfDevice()
 	if d.Safe.Bounds == nil {
 		d.Safe.Bounds = []Bound{}
 	}
 	for _, n := range pd.Notes {
 		d.Notes = append(d.Notes, noteOf(n))
 	}
-	if j.Blank > 0 { // it may be anything, also something the database knows
-		if d.Verdict.rank() < Unknown.rank() {
-			d.Verdict = Unknown
-		}
+	if j.Blank > 0 {
 		d.Notes = append(d.Notes, Note{What: "identity", State: probe.Unreadable.String(), Source: pd.SysPath,
 			Why: fmt.Sprintf("the device shows no name, so %d entries could not be asked", j.Blank)})
 	}

@@ -22,6 +22,15 @@ type Judgement struct {
 	Open        []string       // entries about kernels left out because nothing is known of this one
 }
 
+// OfDevice is the verdict on a device: one that shows no name at all may be
+// anything, also something the database knows.
+func (j Judgement) OfDevice() Verdict {
+	if j.Blank > 0 && j.Verdict.Rank() < Unknown.Rank() {
+		return Unknown
+	}
+	return j.Verdict
+}
+
 // Judge decides about one subject.
 func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 	j := Judgement{Matches: db.Match(sub)}
@@ -29,7 +38,7 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 		if m.Entry.Effect == quirks.EffectCapability || m.Entry.Change() {
 			continue
 		}
-		if m.Truth == quirks.Unknown && identityBlank(m) {
+		if m.Truth == quirks.Unknown && Nameless(m) {
 			j.Blank++
 			continue
 		}
@@ -58,7 +67,7 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 		j.Findings = append(j.Findings, f)
 	}
 	slices.SortStableFunc(j.Findings, func(a, b Finding) int {
-		if c := cmp.Compare(b.Verdict.rank(), a.Verdict.rank()); c != 0 {
+		if c := cmp.Compare(b.Verdict.Rank(), a.Verdict.Rank()); c != 0 {
 			return c
 		}
 		if c := cmp.Compare(b.Severity.Rank(), a.Severity.Rank()); c != 0 {
@@ -68,7 +77,7 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 	})
 	j.Verdict = NoKnownQuirk
 	for _, f := range j.Findings {
-		if f.Verdict.rank() > j.Verdict.rank() {
+		if f.Verdict.Rank() > j.Verdict.Rank() {
 			j.Verdict = f.Verdict
 		}
 	}
@@ -86,10 +95,10 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 	return j
 }
 
-// identityBlank reports whether an open match rests on nothing: the entry asks
+// Nameless reports whether an open match rests on nothing: the entry asks
 // for a name, the subject shows none, and nothing else it asks held. Such a
 // match would fit any device.
-func identityBlank(m quirks.Match) bool {
+func Nameless(m quirks.Match) bool {
 	blank := false
 	for _, p := range m.Predicates {
 		switch {

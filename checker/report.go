@@ -20,8 +20,8 @@ const (
 	NotAffected  Verdict = "not-affected" // explain and db match only
 )
 
-// rank orders verdicts, worst highest.
-func (v Verdict) rank() int {
+// Rank orders verdicts, worst highest.
+func (v Verdict) Rank() int {
 	switch v {
 	case Affected:
 		return 4

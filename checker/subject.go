@@ -43,6 +43,17 @@ func SubjectOf(inv *probe.Inventory, d *probe.Device) *quirks.Subject {
 	return subjectOf(inv, topologyOf(inv), d)
 }
 
+// SubjectsOf makes the subjects of all devices of the inventory, its peers too,
+// by name.
+func SubjectsOf(inv *probe.Inventory) map[string]*quirks.Subject {
+	t := topologyOf(inv)
+	out := make(map[string]*quirks.Subject, len(t.devices))
+	for name, d := range t.devices {
+		out[name] = subjectOf(inv, t, d)
+	}
+	return out
+}
+
 func subjectOf(inv *probe.Inventory, t *topology, d *probe.Device) *quirks.Subject {
 	sub := namesOf(d)
 	sub.Machine = inv.Machine
@@ -193,7 +204,7 @@ func AvoidFrom(db *quirks.Set) func(*probe.Device) []probe.Avoided {
 	return func(d *probe.Device) []probe.Avoided {
 		var out []probe.Avoided
 		for _, m := range db.MatchAvoid(namesOf(d)) {
-			if m.Truth == quirks.Unknown && identityBlank(m) {
+			if m.Truth == quirks.Unknown && Nameless(m) {
 				continue
 			}
 			for _, a := range m.Entry.Avoid {

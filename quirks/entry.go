@@ -2,6 +2,7 @@ package quirks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -540,6 +541,27 @@ func (e *Entry) Protects(sub *Subject) Protection {
 			p.MaxSectors = m.Limits.MaxSectors
 		}
 		best = p
+	}
+	return best
+}
+
+// SetsFlag answers whether the kernel of the subject sets a flag whose name ends
+// in suffix for what the entry names, on the subject's path.
+func (e *Entry) SetsFlag(sub *Subject, suffix string) kernel.Answer {
+	best := kernel.Answer{Truth: False}
+	if e.Kernel == nil {
+		return best
+	}
+	for i := range e.Kernel.Mitigated {
+		m := &e.Kernel.Mitigated[i]
+		if !slices.ContainsFunc(m.Flag, func(f Flag) bool { return strings.HasSuffix(f.Name, suffix) }) {
+			continue
+		}
+		a := m.applies(sub.Kernel)
+		a.Truth = min(a.Truth, m.Path.matchPath(sub.Path))
+		if a.Truth > best.Truth {
+			best = a
+		}
 	}
 	return best
 }
