@@ -203,14 +203,17 @@ func (s *scanner) objectOf(check, each func(key string) error) error {
 
 // push appends a key to the path; one that is no plain word is quoted.
 func (s *scanner) push(key string) {
-	plain := key != ""
+	plain, escapes := key != "", false
 	for i := 0; i < len(key); i++ {
 		c := key[i]
 		if c != '_' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
 			plain = false
+			escapes = escapes || c < ' ' || c >= 0x7f || c == '"' || c == '\\'
 		}
 	}
 	switch {
+	case !plain && !escapes: // a file name, of which a capture has thousands
+		s.path = append(append(append(s.path, '[', '"'), key...), '"', ']')
 	case !plain:
 		s.path = append(s.path, '[')
 		s.path = strconv.AppendQuote(s.path, key)
