@@ -7,6 +7,7 @@
 //	quirkcheck scan --log FILE   ties the failures in a kernel log to the devices
 //	quirkcheck explain DEV       each bound and each predicate behind it, with value and file
 //	quirkcheck recommend         where to put the limit: udev, multipath.conf, kernel parameters, ...
+//	quirkcheck audit             what another kernel changes, before the upgrade
 //	quirkcheck enforce           lower the limit; --apply, --persist, revert
 //	quirkcheck verify DEV        prove a disk by test, and find the size that breaks it
 //	quirkcheck decode KIND FILE  what a dump of sg_vpd, hdparm or nvme says
@@ -16,7 +17,7 @@
 // Exit status, the same in every format:
 //
 //	0    nothing at or above the threshold (--fail-on, default medium)
-//	1    affected devices; db lint: faults
+//	1    affected devices; audit: a new risk (--inhibit-on); db lint: faults
 //	2    wrong usage or configuration
 //	3    undecided, and --fail-on-unknown was given; verify: too little could be tested
 //	4    the database is unusable

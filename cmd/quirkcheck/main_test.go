@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +20,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/quirkcheck/quirkcheck/checker/store"
+	"github.com/quirkcheck/quirkcheck/internal/recorded"
 	"github.com/quirkcheck/quirkcheck/internal/sysfstree"
+	"github.com/quirkcheck/quirkcheck/schema"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of the scripts")
@@ -36,6 +39,7 @@ func TestMain(m *testing.M) {
 //	exits N command...        the command ends with exactly this status
 //	machine [-healthy] N DIR  writes the tree of a machine with N SCSI disks, of which sdb is affected
 //	stacks DIR, kinds DIR     writes the tree of sysfstree.Stacks, or Kinds
+//	recorded NAME DIR         writes a tree of internal/recorded
 //	poke FILE TEXT            writes TEXT, with Go escapes, to a file
 //	same DIR CAPTURE args...  a command says the same of the tree and of its capture
 func TestScripts(t *testing.T) {
@@ -52,8 +56,14 @@ func TestScripts(t *testing.T) {
 			"machine": machine,
 			"stacks":  byHand("stacks", sysfstree.Stacks),
 			"kinds":   byHand("kinds", sysfstree.Kinds),
-			"poke":    poke,
-			"same":    same,
+			"recorded": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 2 {
+					ts.Fatalf("usage: recorded NAME DIR")
+				}
+				ts.Check((&sysfstree.Small{MapFS: recorded.FS(t, args[0])}).Write(ts.MkAbs(args[1])))
+			},
+			"poke": poke,
+			"same": same,
 		},
 	})
 }
@@ -235,5 +245,87 @@ func TestConcurrentRunsNameTheHolder(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dir, "sys/block/sdb/queue/max_sectors_kb"))
 	if err != nil || strings.TrimSpace(string(b)) != "4096" {
 		t.Errorf("max_sectors_kb %q, %v: something was written", b, err)
+	}
+}
+
+// BenchmarkAudit1000 audits a thousand captures of a machine of 12 disks.
+func BenchmarkAudit1000(b *testing.B) {
+	dir := b.TempDir()
+	if err := sysfstree.Write(dir, sysfstree.Options{Disks: 12, Adapters: 2}); err != nil {
+		b.Fatal(err)
+	}
+	file := filepath.Join(b.TempDir(), "host.json.gz")
+	if status := run(context.Background(), []string{"capture", "--sysroot", dir, "-o", file, "--host-key", filepath.Join(b.TempDir(), "key")}, nil, io.Discard, io.Discard); status != statusOK {
+		b.Fatal(fmt.Errorf("exit status %d", status))
+	}
+	args := []string{"audit", "--to-kernel", "6.18.15", "--format", "jsonl"}
+	for range 1000 {
+		args = append(args, "--input", file)
+	}
+	for b.Loop() {
+		if status := run(context.Background(), args, nil, io.Discard, os.Stderr); status != statusOK {
+			b.Fatal(fmt.Errorf("exit status %d", status))
+		}
+	}
+}
+
+// TestAuditFollowsItsSchema holds every shape of the JSON against the schemas.
+func TestAuditFollowsItsSchema(t *testing.T) {
+	dir := t.TempDir()
+	if err := sysfstree.Write(filepath.Join(dir, "m"), sysfstree.Options{Disks: 3, Adapters: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var inputs []string
+	for _, name := range []string{"a.json", "b.json"} {
+		file := filepath.Join(dir, name)
+		if status := run(context.Background(), []string{"capture", "--sysroot", filepath.Join(dir, "m"), "-o", file, "--host-key", filepath.Join(dir, "key")}, nil, io.Discard, io.Discard); status != statusOK {
+			t.Fatalf("capture: exit status %d", status)
+		}
+		inputs = append(inputs, "--input", file)
+	}
+	one, missing := []string{"--sysroot", filepath.Join(dir, "m")}, append(slices.Clone(inputs), "--input", filepath.Join(dir, "nowhere"))
+	for _, c := range []struct {
+		name string
+		args []string
+		docs int // of JSON lines
+	}{
+		{"one", append([]string{"--to-kernel", "6.18.15"}, one...), 1},
+		{"two targets", append([]string{"--to-kernel", "6.18.15,6.12.90"}, one...), 2},
+		{"two hosts", append([]string{"--to-kernel", "6.18.15"}, inputs...), 3},
+		{"two hosts, two targets", append([]string{"--to-kernel", "6.18.15,6.12.90"}, inputs...), 5},
+		{"a host that cannot be read", append([]string{"--to-kernel", "6.18.15"}, missing...), 4},
+		{"matrix", append([]string{"--matrix", "6.18.15,6.12.90"}, one...), 1},
+		{"matrix of two hosts", append([]string{"--matrix", "6.18.15,6.12.90"}, inputs...), 2},
+		{"nothing", []string{"--to-kernel", "6.18", "--sysroot", filepath.Join(dir, "nowhere")}, 1},
+	} {
+		for _, format := range []string{"json", "jsonl"} {
+			var out strings.Builder
+			run(context.Background(), append([]string{"audit", "--format", format}, c.args...), nil, &out, io.Discard)
+			dec, n := json.NewDecoder(strings.NewReader(out.String())), 0
+			for ; dec.More(); n++ {
+				var doc map[string]any
+				if err := dec.Decode(&doc); err != nil {
+					t.Fatalf("%s, %s: %v\n%s", c.name, format, err, out.String())
+				}
+				for _, v := range schema.Validate("audit.v1.0", doc) {
+					t.Errorf("%s, %s: %s", c.name, format, v)
+				}
+				reports := []any{doc}
+				if list, ok := doc["reports"].([]any); ok {
+					reports = list
+				}
+				for _, r := range reports {
+					if _, order := r.(map[string]any)["canary"]; order {
+						continue
+					}
+					for _, v := range schema.Validate("report.v1.0", r) {
+						t.Errorf("%s, %s: as a report: %s", c.name, format, v)
+					}
+				}
+			}
+			if want := map[string]int{"json": 1, "jsonl": c.docs}[format]; n != want {
+				t.Errorf("%s, %s: %d documents, want %d", c.name, format, n, want)
+			}
+		}
 	}
 }

@@ -14,6 +14,11 @@ const progressAfter = 2 * time.Second
 // progress returns a function for probe.Options.Progress that draws a bar on
 // stderr where that is a terminal, and one that takes the bar away.
 func (a *app) progress() (step func(done, total int), stop func()) {
+	return a.progressOf("reading devices ")
+}
+
+// progressOf is progress with another label.
+func (a *app) progressOf(label string) (step func(done, total int), stop func()) {
 	f, ok := a.stderr.(*os.File)
 	if !ok || !isTerminal(f) {
 		return nil, func() {}
@@ -28,7 +33,7 @@ func (a *app) progress() (step func(done, total int), stop func()) {
 			}
 			p = mpb.New(mpb.WithOutput(f), mpb.WithWidth(40))
 			bar = p.AddBar(int64(total), mpb.BarRemoveOnComplete(),
-				mpb.PrependDecorators(decor.Name("reading devices ")), mpb.AppendDecorators(decor.CountersNoUnit("%d of %d")))
+				mpb.PrependDecorators(decor.Name(label)), mpb.AppendDecorators(decor.CountersNoUnit("%d of %d")))
 		}
 		bar.SetCurrent(int64(done))
 	}

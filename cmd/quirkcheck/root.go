@@ -160,7 +160,7 @@ A device without a finding has no known quirk; it is never called safe.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(statusUsage, cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.captureCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(), a.verifyCommand(),
+	root.AddCommand(a.scanCommand(), a.explainCommand(), a.recommendCommand(), a.auditCommand(), a.captureCommand(), a.enforceCommand(), a.revertCommand(), a.unpersistCommand(), a.historyCommand(), a.verifyCommand(),
 		a.decodeCommand(), a.dbCommand(), a.schemaCommand(), a.configCommand(), a.versionCommand(), a.manCommand())
 	root.InitDefaultCompletionCmd()
 	return root
@@ -312,14 +312,20 @@ func (a *app) inventory(ctx context.Context, src source, db *quirks.Set, devs []
 
 // inventoryWith does so with further options.
 func (a *app) inventoryWith(ctx context.Context, src source, db *quirks.Set, devs []string, o probe.Options) (*probe.Inventory, error) {
+	step, stop := a.progress()
+	defer stop()
+	o.Progress = step
+	return readInventory(ctx, src, db, devs, o)
+}
+
+// readInventory does so and draws nothing.
+func readInventory(ctx context.Context, src source, db *quirks.Set, devs []string, o probe.Options) (*probe.Inventory, error) {
 	only, err := names(src.sys, devs)
 	if err != nil {
 		return nil, err
 	}
-	step, stop := a.progress()
-	o.Avoid, o.Only, o.Related, o.Progress = checker.AvoidFrom(db), only, true, step
+	o.Avoid, o.Only, o.Related = checker.AvoidFrom(db), only, true
 	inv, err := probe.Read(ctx, src.sys, o)
-	stop()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
