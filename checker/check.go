@@ -39,6 +39,7 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 	t := topologyOf(inv)
 	out := make([]*Device, len(inv.Devices))
 	findings := make([][]Finding, len(inv.Devices))
+	asked := make([][]Finding, len(inv.Devices))
 	open := make([][]string, len(inv.Devices))
 	var wg sync.WaitGroup
 	const chunk = 64
@@ -47,7 +48,7 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		go func() {
 			defer wg.Done()
 			for i := lo; i < min(lo+chunk, len(inv.Devices)); i++ {
-				out[i], findings[i], open[i] = checkDevice(inv, t, inv.Devices[i], db, p)
+				out[i], findings[i], asked[i], open[i] = checkDevice(inv, t, inv.Devices[i], db, p)
 			}
 		}()
 	}
@@ -58,6 +59,7 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		r.Findings = append(r.Findings, findings[i]...)
 		r.count(d.Verdict)
 	}
+	r.Findings = append(r.Findings, ofHost(asked)...)
 	if ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(open...)))); len(ids) > 0 {
 		r.Notes = append(r.Notes, Note{What: "kernel", State: probe.NotAsked.String(), Source: inv.Kernel.Source,
 			Why: fmt.Sprintf("faults of kernels that may concern a device here and cannot be decided for this one: %s", strings.Join(ids, ", "))})
@@ -122,10 +124,11 @@ func DeviceOf(inv *probe.Inventory, pd *probe.Device) *Device {
 	return describe(subjectOf(inv, t, pd), t, pd)
 }
 
-func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks.Set, p Policy) (*Device, []Finding, []string) {
+func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks.Set, p Policy) (d *Device, own, asked []Finding, open []string) {
 	sub := subjectOf(inv, t, pd)
 	j := Judge(sub, db, p)
-	d := describe(sub, t, pd)
+	asked = j.Asked
+	d = describe(sub, t, pd)
 	d.Safe, d.Recommended, d.Verdict = j.Safe, j.Recommended, j.OfDevice()
 	if d.Safe.Bounds == nil {
 		d.Safe.Bounds = []Bound{}
@@ -137,14 +140,38 @@ func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks
 		d.Notes = append(d.Notes, Note{What: "identity", State: probe.Unreadable.String(), Source: pd.SysPath,
 			Why: fmt.Sprintf("the device shows no name, so %d entries could not be asked", j.Blank)})
 	}
-	for i := range j.Findings {
-		f := &j.Findings[i]
-		f.Device = &d.Name
-		for k := range f.Why {
-			f.Why[k].Source = cmp.Or(f.Why[k].Source, SourceOf(inv, pd, f.Why[k].Key))
+	for _, list := range [][]Finding{j.Findings, asked} {
+		for i := range list {
+			f := &list[i]
+			f.Device = &d.Name
+			for k := range f.Why {
+				f.Why[k].Source = cmp.Or(f.Why[k].Source, SourceOf(inv, pd, f.Why[k].Key))
+			}
 		}
 	}
-	return d, j.Findings, j.Open
+	return d, j.Findings, asked, j.Open
+}
+
+// ofHost makes one finding of the host of those that devices have in common, by
+// id, each with the devices it is about.
+func ofHost(asked [][]Finding) []Finding {
+	var out []Finding
+	devices := map[string][]string{}
+	for _, list := range asked {
+		for _, f := range list {
+			if devices[f.Quirk] = append(devices[f.Quirk], *f.Device); len(devices[f.Quirk]) == 1 {
+				f.Device = nil
+				f.Why = slices.DeleteFunc(f.Why, func(w Why) bool { return !strings.HasPrefix(w.Key, "condition.") && w.Key != "kernel.range" })
+				out = append(out, f)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(a.Quirk, b.Quirk) })
+	for i := range out {
+		observed := "concerns " + strings.Join(devices[out[i].Quirk], ", ")
+		out[i].Observed = &observed
+	}
+	return out
 }
 
 func describe(sub *quirks.Subject, t *topology, pd *probe.Device) *Device {

@@ -221,6 +221,58 @@ examples:
 	}
 }
 
+// TestAQuestionIsPutOnceAHost has a fault of the kernel that hangs on a person's
+// answer, for each disk, and one that hangs on a fact that this recording lacks.
+func TestAQuestionIsPutOnceAHost(t *testing.T) {
+	entry := func(id, condition string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(`schema: 0
+id: ` + id + `
+title: Kernels of that time hang where ` + id + `
+effect: hang
+severity: critical
+confidence: confirmed
+match: {any: [{path: [libata, scsi, sat-firmware]}]}
+kernel: {range: [{tree: mainline, introduced: "7.0"}]}
+conditions: [` + condition + `]
+mitigations: [{type: config, text: "wait"}]
+references: [{type: source, url: "https://example.org/"}]
+examples:
+  match: [{subject: {path: libata, kernel: "7.4", settings: {iommu: translated}}, expect: unknown, source: "made up"}]
+  no_match: [{subject: {path: libata, kernel: "6.5", settings: {iommu: translated}}, fails: kernel.range, why: "before it"}]
+`)}
+	}
+	db, faults := quirks.Load(fstest.MapFS{
+		"kernel/kernel-asked-hang.yaml":  entry("kernel-asked-hang", `{ask: "Is it used?", id: used}`),
+		"kernel/kernel-unread-hang.yaml": entry("kernel-unread-hang", `{key: power_on_hours, op: ">", value: 3}, {ask: "Is it used?", id: used}`),
+	})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	inv, err := probe.Read(context.Background(), recorded.FS(t, "7.3.4-debian13-backports"), probe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := checker.Check(inv, db, checker.Policy{Now: now})
+	var of []checker.Finding
+	for _, f := range r.Findings {
+		if strings.HasPrefix(f.Quirk, "kernel-") {
+			of = append(of, f)
+		}
+	}
+	if len(of) != 1 || of[0].Quirk != "kernel-asked-hang" || of[0].Device != nil || of[0].Verdict != checker.Unknown ||
+		of[0].Observed == nil || !strings.HasPrefix(*of[0].Observed, "concerns sda, sdb") || len(of[0].Advice) != 1 || !strings.Contains(of[0].Advice[0], "only you can answer this") {
+		t.Errorf("findings %+v, want one of the host that names the disks", of)
+	}
+	for _, d := range r.Devices {
+		if d.Verdict == checker.Unknown {
+			t.Errorf("%s is unknown for want of an answer about the host", d.Name)
+		}
+	}
+	if !slices.ContainsFunc(r.Notes, func(n checker.Note) bool { return strings.Contains(n.Why, "kernel-unread-hang") }) {
+		t.Errorf("notes %v, want one about what could not be decided", r.Notes)
+	}
+}
+
 func TestDeviceWithoutANameIsUnknown(t *testing.T) {
 	r := scan(t, recorded.FS(t, "ghw_s390x"), checker.Policy{})
 	for _, d := range r.Devices {

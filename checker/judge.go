@@ -20,6 +20,10 @@ type Judgement struct {
 	Matches     []quirks.Match // all that match or may, capabilities too
 	Blank       int            // entries left out because the subject shows no name at all
 	Open        []string       // entries about kernels left out because nothing is known of this one
+	// Asked are faults of the kernel that hang on nothing but a person's answer.
+	// The answer is about the host and its use, so it is asked once, and no
+	// device is unknown for want of it.
+	Asked []Finding
 }
 
 // OfDevice is the verdict on a device: one that shows no name at all may be
@@ -42,12 +46,16 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 			j.Blank++
 			continue
 		}
-		if m.Truth == quirks.Unknown && m.Entry.Folder() == "kernel" && m.Entry.OpenAbout(sub.Kernel) {
+		if m.Truth == quirks.Unknown && m.Entry.Folder() == "kernel" && (m.Entry.OpenAbout(sub.Kernel) || anyDevice(m)) {
 			j.Open = append(j.Open, m.Entry.ID) // for every device like it: the host is told once
 			continue
 		}
 		f := finding(sub, m)
 		p.suppress(sub, &f)
+		if f.Verdict == Unknown && m.Entry.Folder() == "kernel" && m.OnlyAsks() {
+			j.Asked = append(j.Asked, f)
+			continue
+		}
 		j.Findings = append(j.Findings, f)
 		if n, ok := m.Entry.MaxSectors(); ok && m.Truth == quirks.True {
 			j.Safe.Bounds = append(j.Safe.Bounds, Bound{MaxSectors: uint64(n), Reason: m.Entry.Title, Source: m.Entry.ID, Quirk: m.Entry.ID})
@@ -110,6 +118,23 @@ func Nameless(m quirks.Match) bool {
 		}
 	}
 	return blank
+}
+
+// anyDevice reports whether an open match of an entry about kernels waits for a
+// fact that was not read and holds for nothing but the way to the device: it
+// would be open for every device there.
+func anyDevice(m quirks.Match) bool {
+	unread := false
+	for _, p := range m.Predicates {
+		switch {
+		case p.Key == "path" || strings.HasPrefix(p.Key, "kernel"):
+		case p.Truth == quirks.True:
+			return false
+		case !p.Asks():
+			unread = true
+		}
+	}
+	return unread
 }
 
 // finding turns a match into a verdict.

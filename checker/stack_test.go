@@ -212,6 +212,9 @@ func TestStacksOfAMachine(t *testing.T) {
 	r := scan(t, sysfstree.Stacks(), checker.Policy{})
 	got := map[string]string{}
 	for _, f := range r.Findings {
+		if f.Device == nil { // what the kernel may do
+			continue
+		}
 		got[*f.Device] = strings.TrimSpace(got[*f.Device] + " " + f.Quirk + ":" + string(f.Verdict))
 	}
 	disk := "bogus-optimal-io-size:affected read-ahead-from-io-opt:affected"
@@ -289,11 +292,12 @@ func TestPartOfAMachineIsJudgedLikeTheWhole(t *testing.T) {
 		}
 		var of []checker.Finding
 		for _, f := range whole.Findings {
-			if *f.Device == d.Name {
+			if f.Device != nil && *f.Device == d.Name {
 				of = append(of, f)
 			}
 		}
-		if diff := cmp.Diff(of, slices.Clone(part.Findings), cmp.Transformer("nil", func(f []checker.Finding) int { return len(f) })); diff != "" {
+		own := slices.DeleteFunc(slices.Clone(part.Findings), func(f checker.Finding) bool { return f.Device == nil })
+		if diff := cmp.Diff(of, own, cmp.Transformer("nil", func(f []checker.Finding) int { return len(f) })); diff != "" {
 			t.Errorf("%s: findings (-whole +part)\n%s", d.Name, diff)
 		}
 	}

@@ -86,6 +86,25 @@ func (e *Entry) Match(sub *Subject) Match {
 	return m
 }
 
+// Asks reports whether the predicate waits for a person's answer.
+func (p Predicate) Asks() bool { return p.Truth == Unknown && p.Why == whyAsk }
+
+// OnlyAsks reports whether an open match would hold but for questions to a
+// person.
+func (m Match) OnlyAsks() bool {
+	asks := 0
+	for _, p := range m.Predicates {
+		switch {
+		case p.Truth == True:
+		case p.Asks():
+			asks++
+		default:
+			return false
+		}
+	}
+	return asks > 0
+}
+
 func conjunction(preds []Predicate) Truth {
 	t := True
 	for _, p := range preds {
@@ -745,9 +764,11 @@ func kindTruth(want Strings, sub *Subject) Truth {
 	return truthOf(slices.Contains(want, sub.Stack.Kind))
 }
 
+const whyAsk = "only you can answer this"
+
 func (c *Condition) predicate(sub *Subject) Predicate {
 	if c.Ask != "" {
-		return Predicate{Key: "condition." + c.ID, Want: c.Ask, Truth: Unknown, Why: "only you can answer this"}
+		return Predicate{Key: "condition." + c.ID, Want: c.Ask, Truth: Unknown, Why: whyAsk}
 	}
 	want := ""
 	if c.Value != nil {

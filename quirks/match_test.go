@@ -699,6 +699,11 @@ func TestMatchConditions(t *testing.T) {
 	runMatch(t, with(`{key: page_size, op: "==", value: 65536}`), []matchCase{
 		{"a setting stands in for what the subject has no place for", `path: scsi, settings: {page_size: 65536}`, True, "condition.page_size"},
 	})
+	runMatch(t, with(`{key: scheduler, op: "==", value: none}`), []matchCase{
+		{"the scheduler in brackets", `path: scsi, settings: {scheduler: "mq-deadline kyber [none]"}`, True, "condition.scheduler"},
+		{"a scheduler that could be chosen", `path: scsi, settings: {scheduler: "[mq-deadline] kyber none"}`, False, "condition.scheduler"},
+		{"a device that can have none shows no brackets", `path: scsi, settings: {scheduler: "none"}`, True, "condition.scheduler"},
+	})
 	runMatch(t, with(`{ask: "Is it written through ext4?", id: ext4}`), []matchCase{{"only a person knows", `path: scsi`, Unknown, "condition.ext4"}})
 	runMatch(t, with(`{ask: "Is it?", id: it}, {key: io_kib, op: "==", value: 4}`), []matchCase{
 		{"conditions are and-ed", `path: scsi, limits: {io_kib: 8}`, False, "condition.io_kib"},

@@ -343,6 +343,16 @@ func (a *app) footer(r *checker.Report, hidden int, show string) error {
 		}
 	}
 	w.line("%d of %d devices affected.%s", s.Affected, s.Devices, see)
+	for _, f := range r.Findings {
+		if f.Device == nil && (f.Verdict != checker.Suppressed || show != "findings") {
+			w.line("Host: %s, %s: %s. See: quirkcheck explain %s", clean(string(f.Verdict)), clean(string(f.Severity)), clean(f.Title), clean(f.Quirk))
+			for _, a := range f.Why {
+				if a.Truth == quirks.Unknown.String() {
+					w.line("      %s", clean(a.Want))
+				}
+			}
+		}
+	}
 	if s.Unknown > 0 {
 		w.line("%d undecided: something could not be read; quirkcheck explain DEV says what, and how to find out.", s.Unknown)
 	}
