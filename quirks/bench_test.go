@@ -92,17 +92,17 @@ func TestMatchCostsMicroseconds(t *testing.T) {
 }
 
 // TestOnlyCandidatesAreParsed: with the whole database a scan parses the files
-// that may concern its disks, and no other.
+// that may concern its disks under its kernel, and no other.
 func TestOnlyCandidatesAreParsed(t *testing.T) {
 	s, faults := load(embedded, readIndex(embedded))
 	if len(faults) > 0 || s.Len() < 400 {
 		t.Fatalf("%d entries, %v", s.Len(), faults)
 	}
 	for _, sub := range []string{
-		`device: {space: ata, model: "Samsung SSD 860 EVO 500GB", firmware: "RVT04B6Q"}, path: libata`,
-		`device: {space: ata, model: "KINGSTON SH103S3240G", firmware: "580ABBF0"}, path: libata`,
-		`device: {space: nvme, model: "KINGSTON SKC1000240G", firmware: "E7FT04.6"}, path: nvme-pci`,
-		`device: {space: scsi, vendor: "SYNOLOGY", product: "iSCSI Storage", revision: "4.0"}, path: scsi`,
+		`device: {space: ata, model: "Samsung SSD 860 EVO 500GB", firmware: "RVT04B6Q"}, path: libata, kernel: "7.3.4"`,
+		`device: {space: ata, model: "KINGSTON SH103S3240G", firmware: "580ABBF0"}, path: libata, kernel: "7.3.4"`,
+		`device: {space: nvme, model: "KINGSTON SKC1000240G", firmware: "E7FT04.6"}, path: nvme-pci, kernel: "7.3.4"`,
+		`device: {space: scsi, vendor: "SYNOLOGY", product: "iSCSI Storage", revision: "4.0"}, path: scsi, kernel: "7.3.4"`,
 	} {
 		s.Match(subjectOf(t, sub))
 	}

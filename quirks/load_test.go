@@ -486,10 +486,14 @@ func TestMergeReplacesByID(t *testing.T) {
 	if both, err = fresh.Merge(over); err != nil {
 		t.Fatal(err)
 	}
-	if got := idsOf(both.Match(model("ST380013AS"))); got != "" {
+	// Entries about kernels stay open for a subject without one.
+	named := func(ms []Match) []Match {
+		return slices.DeleteFunc(ms, func(m Match) bool { return m.Entry.Folder() == "kernel" })
+	}
+	if got := idsOf(named(both.Match(model("ST380013AS")))); got != "" {
 		t.Errorf("replaced entry still matches: %q", got)
 	}
-	if got := idsOf(both.Match(model("OTHER"))); got != "ata-seagate-st380013as-silent-corruption" {
+	if got := idsOf(named(both.Match(model("OTHER")))); got != "ata-seagate-st380013as-silent-corruption" {
 		t.Errorf("entry of the overlay: %q", got)
 	}
 	if both.Len() != fresh.Len() {
