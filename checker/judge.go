@@ -19,7 +19,7 @@ type Judgement struct {
 	Recommended Recommended
 	Matches     []quirks.Match // all that match or may, capabilities too
 	Blank       int            // entries left out because the subject shows no name at all
-	Open        []string       // entries about kernels left out because nothing is known of this one
+	Open        []string       // entries about kernels left out because too little is known of this one
 	// Asked are faults of the kernel that hang on nothing but a person's answer.
 	// The answer is about the host and its use, so it is asked once, and no
 	// device is unknown for want of it.
@@ -46,13 +46,19 @@ func Judge(sub *quirks.Subject, db *quirks.Set, p Policy) Judgement {
 			j.Blank++
 			continue
 		}
-		if m.Truth == quirks.Unknown && m.Entry.Folder() == "kernel" && (m.Entry.OpenAbout(sub.Kernel) || anyDevice(m)) {
-			j.Open = append(j.Open, m.Entry.ID) // for every device like it: the host is told once
-			continue
+		question := false
+		if m.Truth == quirks.Unknown && m.Entry.Folder() == "kernel" {
+			var open bool
+			if question, open = ofTheHost(m); open || m.Entry.OpenAbout(sub.Kernel) {
+				if m.Entry.Confidence != "suspected" { // one report about another release is no reason to trouble this host
+					j.Open = append(j.Open, m.Entry.ID) // for every device like it: the host is told once
+				}
+				continue
+			}
 		}
 		f := finding(sub, m)
 		p.suppress(sub, &f)
-		if f.Verdict == Unknown && m.Entry.Folder() == "kernel" && m.OnlyAsks() {
+		if question && f.Verdict == Unknown {
 			j.Asked = append(j.Asked, f)
 			continue
 		}
@@ -120,21 +126,24 @@ func Nameless(m quirks.Match) bool {
 	return blank
 }
 
-// anyDevice reports whether an open match of an entry about kernels waits for a
-// fact that was not read and holds for nothing but the way to the device: it
-// would be open for every device there.
-func anyDevice(m quirks.Match) bool {
-	unread := false
+// ofTheHost says where an open match of an entry about kernels belongs. Where
+// nothing but a person's answer is missing it is a question to the host. Where
+// it waits for a fact that was not read, or whether this release has the fault
+// is not on record, and it holds for no more than the way to the device, it
+// would be open for every device there, and nobody can close it.
+func ofTheHost(m quirks.Match) (question, open bool) {
+	asked, missing, named := false, false, false
 	for _, p := range m.Predicates {
 		switch {
-		case p.Key == "path" || strings.HasPrefix(p.Key, "kernel"):
-		case p.Truth == quirks.True:
-			return false
-		case !p.Asks():
-			unread = true
+		case p.Asks():
+			asked = true
+		case p.Truth == quirks.Unknown:
+			missing = true
+		case strings.HasPrefix(p.Key, "device.") || strings.HasPrefix(p.Key, "adapter.") || strings.HasPrefix(p.Key, "usb.") || strings.HasPrefix(p.Key, "machine."):
+			named = true
 		}
 	}
-	return unread
+	return asked && !missing, missing && !named
 }
 
 // finding turns a match into a verdict.

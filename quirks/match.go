@@ -89,22 +89,6 @@ func (e *Entry) Match(sub *Subject) Match {
 // Asks reports whether the predicate waits for a person's answer.
 func (p Predicate) Asks() bool { return p.Truth == Unknown && p.Why == whyAsk }
 
-// OnlyAsks reports whether an open match would hold but for questions to a
-// person.
-func (m Match) OnlyAsks() bool {
-	asks := 0
-	for _, p := range m.Predicates {
-		switch {
-		case p.Truth == True:
-		case p.Asks():
-			asks++
-		default:
-			return false
-		}
-	}
-	return asks > 0
-}
-
 func conjunction(preds []Predicate) Truth {
 	t := True
 	for _, p := range preds {

@@ -125,8 +125,8 @@ func answer(sub *quirks.Subject, db *quirks.Set) matchLine {
 	for _, m := range j.Matches {
 		v, ok := verdicts[m.Entry.ID]
 		if !ok {
-			if m.Truth != quirks.True {
-				continue // nothing but a missing identity keeps it open
+			if m.Truth != quirks.True || m.Entry.Change() {
+				continue // nothing but a missing identity, or an answer about the host, keeps it open
 			}
 			v = checker.NotAffected // a capability is no finding
 		}
