@@ -31,7 +31,7 @@ func subject(t testing.TB, m map[string]any) *quirks.Subject {
 // step, so that only what this step owes is asserted, and all of it.
 var dueLater = map[string]string{
 	"RC-008": "mpt3sas NVMe", "RC-008b": "mpt3sas NVMe", "RC-008c": "mpt3sas NVMe",
-	"RC-010": "pata_macio", "RC-010b": "pata_macio", "RC-010c": "pata_macio", "RC-011": "6.0-rc1 kernel entry",
+	"RC-010": "pata_macio", "RC-010b": "pata_macio", "RC-010c": "pata_macio",
 	"RC-023": "hv_storvsc",
 	"RC-047": "Realtek bridge", "RC-049": "bridge identities", "RC-050c": "USB rows",
 	"RC-057": "megaraid write same", "RC-057b": "megaraid write same",
