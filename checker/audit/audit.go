@@ -2,7 +2,6 @@ package audit
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -233,14 +232,11 @@ type then struct {
 func (h *Host) To(to kernel.Release) *Report {
 	r := &Report{Report: h.now, From: kernelOf(h.from), Target: kernelOf(to), Devices: []*Device{}, Regressions: []Regression{}, Questions: []Question{}, Deploy: []Step{}}
 	if !to.FollowsStable() {
-		notes := slices.Clone(h.now.Notes)
-		r.Report = new(checker.Report)
-		*r.Report = *h.now
-		r.Notes = append(notes, checker.Note{What: "target", State: "known",
-			Why: "a " + to.Vendor + " kernel picks its own patches: what mainline does is taken for it with low certainty"})
+		r.note(probe.Known, "a "+to.Vendor+" kernel picks its own patches: what mainline does is taken for it with low certainty")
 	}
 	all := h.at(to)
 	var found []crossing
+	var undecided []string
 	for _, d := range h.devices {
 		t := all[d.name]
 		c := h.change(d, t, to)
@@ -248,12 +244,24 @@ func (h *Host) To(to kernel.Release) *Report {
 		r.Target.Beyond = r.Target.Beyond || t.predict.Beyond
 		r.Outcome.count(c)
 		if !empty(d.report) {
-			found = append(found, h.crossings(d, t)...)
+			here, open := h.crossings(d, t)
+			found, undecided = append(found, here...), append(undecided, open...)
 		}
+	}
+	if slices.Sort(undecided); len(undecided) > 0 {
+		r.note(probe.NotAsked, "faults of kernels that may concern a device here and cannot be decided for this one: "+strings.Join(slices.Compact(undecided), ", "))
 	}
 	r.Regressions, r.Questions = regressions(found)
 	r.Deploy = h.deploy(r, to)
 	return r
+}
+
+// note adds what should be known of the target to the notes of the scan, which
+// other targets share.
+func (r *Report) note(state probe.State, why string) {
+	own := *r.Report
+	own.Notes = append(slices.Clone(own.Notes), checker.Note{What: "target", State: state.String(), Why: why})
+	r.Report = &own
 }
 
 // empty tells a loop or ram device that holds nothing.
@@ -350,23 +358,31 @@ func subjectAt(sub *quirks.Subject, to kernel.Release, t *then, all map[string]*
 	return &s
 }
 
-// keepOpen leaves a built-in check's finding undecided where the limit that it
-// looks at was read and could not be predicted: silence is no answer then.
+// keepOpen leaves a finding of today undecided where silence is no answer: a
+// built-in check whose limit was read and could not be predicted, and a fault of
+// the kernel of which it is not known whether the release has it.
 func (t *then) keepOpen(d *device) {
 	open := func(name string) bool {
 		_, was := d.sub.Limit(name)
 		_, is := t.sub.Limit(name)
 		return was && !is
 	}
-	if !open("max_sectors_kb") && !open("max_hw_sectors_kb") && !open("optimal_io_size") {
-		return
-	}
+	limits := open("max_sectors_kb") || open("max_hw_sectors_kb") || open("optimal_io_size")
 	for _, f := range d.findings {
-		if _, isCheck := checker.BuiltinOf(f.Quirk); !isCheck || f.Verdict != checker.Affected && f.Verdict != checker.Unknown ||
+		if f.Verdict != checker.Affected && f.Verdict != checker.Unknown ||
 			slices.ContainsFunc(t.findings, func(o checker.Finding) bool { return o.Quirk == f.Quirk }) {
 			continue
 		}
-		f.Verdict, f.Observed, f.Advice = checker.Unknown, nil, []string{"the limit it looks at could not be predicted"}
+		why := ""
+		switch _, isCheck := checker.BuiltinOf(f.Quirk); {
+		case isCheck && limits:
+			why = "the limit it looks at could not be predicted"
+		case slices.Contains(t.judged.Open, f.Quirk):
+			why = "whether that kernel has it is not known"
+		default:
+			continue
+		}
+		f.Verdict, f.Observed, f.MitigatedBy, f.Advice = checker.Unknown, nil, nil, []string{why}
 		t.findings = append(t.findings, f)
 		if t.verdict.Rank() < f.Verdict.Rank() {
 			t.verdict = f.Verdict
@@ -423,14 +439,6 @@ func orEmpty(s []string) []string {
 		return []string{}
 	}
 	return s
-}
-
-// kib writes a limit for people.
-func kib(n kernel.Num) string {
-	if !n.Known {
-		return "an unknown limit"
-	}
-	return fmt.Sprintf("%d KiB", n.V)
 }
 
 // sentence joins the parts that are not empty.

@@ -64,7 +64,7 @@ func (h *Host) quirkChanges(d *device, t *then, c *Change) (worse, open bool, fu
 			risk = true
 			q.Why = fmt.Sprintf("%d KiB is further above its bound of %d sectors", *c.ToKB, bound)
 			further = append(further, f.Quirk)
-		case after == checker.Unknown && now.Rank() < checker.Unknown.Rank():
+		case after == checker.Unknown && now != checker.Unknown:
 			open = true
 		}
 		if after == checker.Unknown && len(f.Advice) > 0 {

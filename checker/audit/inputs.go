@@ -63,7 +63,7 @@ func ofSubjectAlone(sub *quirks.Subject) kernel.Inputs {
 		in.IOMMU = v.Text
 	}
 	if sub.Cmdline != nil && sub.Path == "libata" {
-		in.ForceNoBridge, in.ForceMaxSectors = forced(*sub.Cmdline, sub.Adapter["ata_port"], sub.Kernel)
+		in.ForceNoBridge, in.ForceMaxSectors = forced(*sub.Cmdline, atOf(sub), sub.Kernel)
 	}
 	return in
 }
@@ -82,12 +82,9 @@ func ofDevice(in *kernel.Inputs, d *probe.Device) {
 	}
 	if id := d.ATAIdentify; id.Ok() {
 		in.LBA48 = truth(id.V.LBA48)
-		switch link := serialLink(d); { // ata_dev_knobble
-		case id.V.NativeSATA || link == kernel.False:
-			in.Bridged = kernel.False
-		default:
-			in.Bridged = link
-		}
+	}
+	if b := d.Bridged(); b.Ok() {
+		in.Bridged = truth(b.V)
 	}
 	in.Protection = integrityOf(d)
 	if limitsTold(d, in.From) {
@@ -104,21 +101,6 @@ func truth(b bool) kernel.Truth {
 		return kernel.True
 	}
 	return kernel.False
-}
-
-// serialLink answers whether libata's link is Serial ATA: one that is not shows
-// no speed.
-func serialLink(d *probe.Device) kernel.Truth {
-	if text, ok := d.Text("ata_link/sata_spd"); ok && strings.HasSuffix(text, "Gbps") {
-		return kernel.True
-	}
-	switch driver := d.Adapter.Driver; {
-	case driver == "ahci", strings.HasPrefix(driver, "sata_"):
-		return kernel.True
-	case strings.HasPrefix(driver, "pata_"):
-		return kernel.False
-	}
-	return kernel.Unknown
 }
 
 // integrityOf reads the block device's protection information. Where its folder
@@ -271,59 +253,42 @@ func blank(sub *quirks.Subject) bool {
 	return !sub.Device.Model.Known && !sub.Device.Vendor.Known && !sub.Device.Product.Known && !sub.SCSI.Vendor.Known && !sub.SCSI.Product.Known && sub.USB["vid"] == ""
 }
 
-// forced reads libata.force of a command line for a port: whether it lifts the
-// limit of bridged disks (80c), and the limit it sets, in sectors. The list is
-// [PORT[.DEVICE]:]VALUE by commas; a value without a port takes the one before.
-// Up to 6.19 the last size given to a port wins, from 7.0 on the first item that
-// fits (see the check cmdline-max-sec-lba48). An unknown port counts as meant
-// only by items that name none.
-func forced(cmdline, port string, r kernel.Release) (noBridge bool, sectors kernel.Num) {
-	first := r.Known() && r.Major >= 7
-	for arg := range strings.FieldsSeq(cmdline) {
-		list, ok := strings.CutPrefix(arg, "libata.force=")
-		if !ok {
-			continue
-		}
-		noBridge, sectors = false, kernel.Num{} // given again, it replaces the one before
-		id := ""
-		for item := range strings.SplitSeq(list, ",") {
-			value := item
-			if before, after, ok := strings.Cut(item, ":"); ok {
-				id, _, _ = strings.Cut(before, ".")
-				id = strings.TrimLeft(id, "0")
-				value = after
-			}
-			if id != "" && id != port {
-				continue
-			}
-			if value == "80c" || value == "short40c" {
-				noBridge = noBridge || value == "80c"
-				continue
-			}
-			n, ok := forcedSectors(value)
-			if ok && !(first && sectors.Known) {
-				sectors = kernel.N(n)
-			}
+// forced reads libata.force of a command line for a disk: whether it gives the
+// port a cable that lifts the limit of bridged disks, and the size that it sets,
+// in sectors. max_sec_lba48 wins, and of the others the smallest
+// (drivers/ata/libata-core.c, ata_dev_configure).
+func forced(cmdline string, at kernel.At, r kernel.Release) (noBridge bool, sectors kernel.Num) {
+	list, ok := kernel.Parameter(cmdline, "libata", "force")
+	if !ok {
+		return false, sectors
+	}
+	if cable := kernel.ForcedCable(list, at.Port); cable != "" && cable != "sata" {
+		noBridge = true
+	}
+	for _, f := range kernel.ForcedFlags(list, at, r) {
+		switch {
+		case !f.On || f.MaxSectors == 0:
+		case f.Flag == "MAX_SEC_LBA48":
+			return noBridge, kernel.N(f.MaxSectors)
+		case !sectors.Known || f.MaxSectors < sectors.V:
+			sectors = kernel.N(f.MaxSectors)
 		}
 	}
 	return noBridge, sectors
 }
 
-// forcedSectors reads a value of libata.force that sets a size
-// (drivers/ata/libata-core.c, force_tbl).
-func forcedSectors(value string) (uint64, bool) {
-	switch value {
-	case "max_sec_128":
-		return 128, true
-	case "max_sec_1024":
-		return 1024, true
-	case "max_sec_lba48":
-		return 65535, true
-	}
-	if text, ok := strings.CutPrefix(value, "max_sec="); ok {
-		if n, err := strconv.ParseUint(text, 10, 16); err == nil && n > 0 {
-			return n, true
+// atOf is the disk as libata.force counts: its port, and on it the device of a
+// pair or the link of a multiplier, which are its SCSI target and channel. A
+// port that is not known is 0, which only items without a port are for.
+func atOf(sub *quirks.Subject) kernel.At {
+	at := kernel.At{}
+	at.Port, _ = strconv.Atoi(sub.Adapter["ata_port"])
+	if hctl := strings.Split(sub.Adapter["hctl"], ":"); len(hctl) == 4 {
+		if channel, err := strconv.Atoi(hctl[1]); err == nil && channel > 0 {
+			at.Device, at.Multiplied = channel, true
+		} else {
+			at.Device, _ = strconv.Atoi(hctl[2])
 		}
 	}
-	return 0, false
+	return at
 }

@@ -5,36 +5,40 @@ import (
 	"testing"
 
 	"github.com/quirkcheck/quirkcheck/internal/kernel"
+	"github.com/quirkcheck/quirkcheck/quirks"
 )
 
 func TestForced(t *testing.T) {
 	for _, c := range []struct {
-		cmdline, port, release string
-		noBridge               bool
-		sectors                uint64 // 0: none
+		cmdline, port, hctl, release string
+		noBridge                     bool
+		sectors                      uint64 // 0: none
 	}{
-		{"quiet libata.force=80c", "1", "6.1.190", true, 0},
-		{"libata.force=2:80c", "1", "6.1.190", false, 0},
-		{"libata.force=1.00:80c,max_sec_1024", "1", "6.1.190", true, 1024},
-		{"libata.force=01:max_sec_128,2:max_sec_1024", "1", "6.1.190", false, 128},
-		{"libata.force=max_sec_128,max_sec_lba48", "1", "6.1.190", false, 65535}, // the last
-		{"libata.force=max_sec_128,max_sec_lba48", "1", "7.3.4", false, 128},     // the first
-		{"libata.force=max_sec=8191", "1", "7.3.4", false, 8191},
-		{"libata.force=max_sec=0", "1", "7.3.4", false, 0},
-		{"libata.force=max_sec=99999", "1", "7.3.4", false, 0},
-		{"libata.force=max_sec_128 libata.force=80c", "1", "6.1.190", true, 0}, // given again
-		{"libata.force=1:max_sec_128", "", "6.1.190", false, 0},
-		{"notlibata.force=80c", "1", "6.1.190", false, 0},
-		{"libata.force=,:,:80c,", "1", "6.1.190", true, 0},
+		{"quiet libata.force=80c", "1", "0:0:0:0", "6.1.190", true, 0},
+		{"libata.force=2:80c", "1", "0:0:0:0", "6.1.190", false, 0},
+		{"libata.force=80c,sata", "1", "0:0:0:0", "6.1.190", false, 0}, // the last cable
+		{"libata.force=1.00:max_sec_1024", "1", "0:0:0:0", "6.1.190", false, 1024},
+		{"libata.force=1.01:max_sec_1024", "1", "0:0:0:0", "6.1.190", false, 0},
+		{"libata.force=1.01:max_sec_1024", "1", "0:0:1:0", "6.1.190", false, 1024},
+		{"libata.force=1.02:max_sec_1024", "1", "0:2:0:0", "6.1.190", false, 1024}, // behind a port multiplier
+		{"libata.force=max_sec_128,max_sec_1024", "1", "0:0:0:0", "6.1.190", false, 128},
+		{"libata.force=max_sec_lba48,max_sec_128", "1", "0:0:0:0", "6.1.190", false, 65535},
+		{"libata.force=max_sec_128,max_sec_lba48", "1", "0:0:0:0", "7.3.4", false, 128}, // the first
+		{"libata.force=max_sec=8191", "1", "0:0:0:0", "7.3.4", false, 8191},
+		{"libata.force=max_sec_128", "1", "0:0:0:0", "5.10.223", false, 0}, // not known there
+		{"libata.force=max_sec_128", "", "", "6.1.190", false, 128},
+		{"libata.force=1:max_sec_128", "", "", "6.1.190", false, 0},
+		{"quiet", "1", "0:0:0:0", "6.1.190", false, 0},
 	} {
 		r, err := kernel.Parse(c.release)
 		if err != nil {
 			t.Fatal(err)
 		}
-		noBridge, sectors := forced(c.cmdline, c.port, r)
+		sub := &quirks.Subject{Adapter: map[string]string{"ata_port": c.port, "hctl": c.hctl}}
+		noBridge, sectors := forced(c.cmdline, atOf(sub), r)
 		want := kernel.Num{V: c.sectors, Known: c.sectors != 0}
 		if noBridge != c.noBridge || sectors != want {
-			t.Errorf("%q on port %q of %s: %v, %+v; want %v, %+v", c.cmdline, c.port, c.release, noBridge, sectors, c.noBridge, want)
+			t.Errorf("%q on port %q, %q, of %s: %v, %+v; want %v, %+v", c.cmdline, c.port, c.hctl, c.release, noBridge, sectors, c.noBridge, want)
 		}
 	}
 }

@@ -26,11 +26,19 @@ func aboutKernels(e *quirks.Entry) bool {
 }
 
 // crossings are the entries about kernels that the upgrade meets on a device.
-func (h *Host) crossings(d *device, t *then) []crossing {
+// undecided are those of which nobody can tell whether the release has the
+// fault: for every device like it, so that the machine is told once.
+func (h *Host) crossings(d *device, t *then) (out []crossing, undecided []string) {
 	now, after := aboutKernelsOf(h.db.Match(d.sub)), aboutKernelsOf(t.judged.Matches)
-	var out []crossing
+	at := func(list []quirks.Match, e *quirks.Entry) int {
+		return slices.IndexFunc(list, func(o quirks.Match) bool { return o.Entry == e })
+	}
 	for _, m := range after {
-		i := slices.IndexFunc(now, func(o quirks.Match) bool { return o.Entry == m.Entry })
+		i := at(now, m.Entry)
+		if m.Truth == quirks.Unknown && m.Entry.OpenAbout(t.sub.Kernel) && (i < 0 || now[i].Truth == quirks.Unknown) {
+			undecided = append(undecided, m.Entry.ID)
+			continue
+		}
 		c := crossing{entry: m.Entry, device: d.name, direction: Enters, match: m, verdict: verdictOf(m, t.findings)}
 		if i >= 0 && inRange(now[i]) >= inRange(m) {
 			c.direction = Stays
@@ -38,12 +46,12 @@ func (h *Host) crossings(d *device, t *then) []crossing {
 		out = append(out, c)
 	}
 	for _, m := range now {
-		if !slices.ContainsFunc(after, func(o quirks.Match) bool { return o.Entry == m.Entry }) {
+		if at(after, m.Entry) < 0 && !(m.Truth == quirks.Unknown && m.Entry.OpenAbout(d.sub.Kernel)) {
 			out = append(out, crossing{entry: m.Entry, device: d.name, direction: Leaves, match: m, verdict: verdictOf(m, d.findings)})
 		}
 	}
 	// A change of behaviour matters to who crosses it.
-	return slices.DeleteFunc(out, func(c crossing) bool { return c.entry.Change() && c.direction == Stays })
+	return slices.DeleteFunc(out, func(c crossing) bool { return c.entry.Change() && c.direction == Stays }), undecided
 }
 
 func aboutKernelsOf(list []quirks.Match) []quirks.Match {
