@@ -32,15 +32,9 @@ type auditFlags struct {
 	devs                            []string
 
 	from    kernel.Release
-	targets []goal
+	targets []installed
 	db      *quirks.Set
 	policy  checker.Policy
-}
-
-// goal is a kernel to go to.
-type goal struct {
-	kernel.Release
-	source string // of an installed one
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -127,7 +121,7 @@ func (a *app) runAudit(cmd *cobra.Command, o auditFlags) error {
 		if err != nil {
 			return fail(statusUsage, "", "%w", err)
 		}
-		t := goal{Release: r}
+		t := installed{Release: r}
 		if len(o.inputs) == 0 {
 			t = a.onDisk(o.sysroot, t)
 		}
@@ -146,9 +140,7 @@ func (a *app) runAudit(cmd *cobra.Command, o auditFlags) error {
 		if len(list) == 0 && len(o.targets) == 0 {
 			return fail(statusNothing, "name one: --to-kernel 6.18.15", "no kernel is installed in lib/modules or boot")
 		}
-		for _, k := range list {
-			o.targets = append(o.targets, goal{k.Release, k.source})
-		}
+		o.targets = append(o.targets, list...)
 	}
 	if o.policy, err = a.policy(c); err != nil {
 		return err
@@ -164,7 +156,7 @@ func (a *app) runAudit(cmd *cobra.Command, o auditFlags) error {
 
 // onDisk finds the point release of a target that hides it, where the machine
 // has that kernel.
-func (a *app) onDisk(sysroot string, t goal) goal {
+func (a *app) onDisk(sysroot string, t installed) installed {
 	if t.PointK {
 		return t
 	}
@@ -173,7 +165,7 @@ func (a *app) onDisk(sysroot string, t goal) goal {
 		return t
 	}
 	if i := slices.IndexFunc(list, func(k installed) bool { return k.Raw == t.Raw }); i >= 0 {
-		return goal{list[i].Release, list[i].source}
+		return list[i]
 	}
 	return t
 }
@@ -392,7 +384,7 @@ type fleetOrder struct {
 type finished struct {
 	text    []byte // of the format
 	canary  audit.Canary
-	reports []*audit.Report // reduced to what the order of the fleet needs
+	reports []*audit.Report // for the order of the fleet
 	status  int
 	err     error
 }
@@ -510,9 +502,7 @@ func (a *app) auditCapture(ctx context.Context, input string, o auditFlags) fini
 	one.ref, one.err = &ref, err
 	f.status = one.status(o)
 	if err == nil {
-		for _, r := range one.reports {
-			f.reports = append(f.reports, r)
-		}
+		f.reports = one.reports
 	}
 	if o.quiet || ctx.Err() != nil {
 		return f

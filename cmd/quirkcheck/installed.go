@@ -17,10 +17,10 @@ import (
 	"github.com/quirkcheck/quirkcheck/internal/kernel"
 )
 
-// installed is a kernel on disk.
+// installed is a kernel on disk, or one that somebody named.
 type installed struct {
 	kernel.Release
-	source string // what told the release, relative to the root
+	source string // what told the release, relative to the root; "" for one that was named
 }
 
 // moduleFolders hold a folder for each kernel. A merged /usr shows one twice.
