@@ -25,8 +25,9 @@ type limits struct {
 var limitWords = map[string]string{"udev": "a rule of udev limits transfers", "multipath": "multipath.conf limits transfers", "pin": "a rule of udev holds what is safe"}
 
 // deploy lists what to do before the upgrade: first the limits for the devices
-// at risk, then what their entries name as cures, then what holds the others at
-// what they have.
+// at risk, then what their entries name as cures; then, for who needs it, what
+// holds the others at what they have, and what goes with faults that depend on
+// an answer and with changes that are none.
 func (h *Host) deploy(r *Report, to kernel.Release) []Step {
 	l := limits{udev: Step{Do: "udev", Devices: []string{}}, multipath: Step{Do: "multipath", Devices: []string{}}, pin: Step{Do: "pin", Devices: []string{}},
 		texts: map[string][]string{}, done: map[string]bool{}}
@@ -64,7 +65,7 @@ func (h *Host) deploy(r *Report, to kernel.Release) []Step {
 		}
 		steps[i].Devices = appendNew(steps[i].Devices, device)
 	}
-	cures := func(id string, devices []string) {
+	cures := func(id string, devices []string, optional bool) {
 		e, ok := h.db.Entry(id)
 		if !ok {
 			return
@@ -74,8 +75,8 @@ func (h *Host) deploy(r *Report, to kernel.Release) []Step {
 				if m.Type == "set" && m.Knob == "max_sectors" && l.done[name] {
 					continue
 				}
-				if text := mitigationText(m, to); text != "" {
-					add(Step{Do: doing(m.Type), Quirk: id, Text: h.withPort(text, name)}, name)
+				if text := mitigationText(e, m, to); text != "" {
+					add(Step{Do: doing(m.Type), Quirk: id, Text: h.withPort(text, name), Optional: optional}, name)
 				}
 			}
 		}
@@ -86,13 +87,14 @@ func (h *Host) deploy(r *Report, to kernel.Release) []Step {
 		}
 		for _, q := range d.Change.Quirks {
 			if q.Then == checker.Affected {
-				cures(q.Quirk, []string{d.Name})
+				cures(q.Quirk, []string{d.Name}, false)
 			}
 		}
 	}
+	sure := func(g Regression) bool { return g.Verdict == checker.Affected && !g.Change }
 	for _, g := range r.Regressions {
-		if g.Direction == Enters {
-			cures(g.Quirk, g.Devices)
+		if g.Direction == Enters && sure(g) {
+			cures(g.Quirk, g.Devices, false)
 		}
 	}
 	hold := Step{Do: "pin", Optional: true, Text: "holds these disks at the limit they have now, until the first hosts have run with the larger one", Devices: []string{}}
@@ -104,6 +106,11 @@ func (h *Host) deploy(r *Report, to kernel.Release) []Step {
 	if len(hold.Devices) > 0 { // the file is one: what must be held stays in it
 		hold.Command = pinCommand(slices.Concat(l.pin.Devices, hold.Devices))
 		steps = append(steps, hold)
+	}
+	for _, g := range r.Regressions { // if need be
+		if g.Direction == Enters && !sure(g) {
+			cures(g.Quirk, g.Devices, true)
+		}
 	}
 	return steps
 }
@@ -172,9 +179,28 @@ func doing(kind string) string {
 	return kind
 }
 
+// wanted is the bound that an entry has for a knob, in words; "" for none.
+func wanted(e *quirks.Entry, knob string) string {
+	i := slices.IndexFunc(e.Want, func(w quirks.Want) bool { return w.Knob == knob })
+	if i < 0 {
+		return ""
+	}
+	switch w := e.Want[i]; {
+	case w.AtMost != nil:
+		return fmt.Sprintf(" to at most %d", *w.AtMost)
+	case w.AtLeast != nil:
+		return fmt.Sprintf(" to at least %d", *w.AtLeast)
+	case w.Equal != nil:
+		return " to " + w.Equal.Text
+	case w.Not != nil:
+		return " to anything but " + w.Not.Text
+	}
+	return ""
+}
+
 // mitigationText puts a mitigation of an entry into words for who goes to a
 // release, "" where it is none for it. The zero release leaves none out.
-func mitigationText(m quirks.Mitigation, to kernel.Release) string {
+func mitigationText(e *quirks.Entry, m quirks.Mitigation, to kernel.Release) string {
 	reached := func(tree, version string) kernel.Truth {
 		if tree == "" {
 			tree = "mainline"
@@ -213,7 +239,7 @@ func mitigationText(m quirks.Mitigation, to kernel.Release) string {
 			text += " to " + strings.Join(m.Fixed, " or ")
 		}
 	case "set":
-		text = "set " + m.Knob
+		text = "set " + m.Knob + wanted(e, m.Knob)
 		if m.Text != "" {
 			text += ": " + m.Text
 		}

@@ -105,22 +105,26 @@ func regressions(found []crossing) ([]Regression, []Question) {
 			i = len(list)
 			at[k] = i
 			g := Regression{Quirk: e.ID, Title: e.Title, Direction: c.direction, Severity: e.Severity, Effect: e.Effect, Change: e.Change(),
-				Verdict: c.verdict, Devices: []string{}, Why: []string{}, Questions: []string{}, Mitigations: []string{}, References: e.References}
+				Verdict: c.verdict, Devices: []string{}, Possible: []string{}, Why: []string{}, Questions: []string{}, Mitigations: []string{}, References: e.References}
 			if g.References == nil {
 				g.References = []quirks.Reference{}
 			}
 			for _, m := range e.Mitigations {
-				if text := mitigationText(m, kernel.Release{}); text != "" {
+				if text := mitigationText(e, m, kernel.Release{}); text != "" {
 					g.Mitigations = append(g.Mitigations, text)
 				}
 			}
 			list = append(list, g)
 		}
 		g := &list[i]
-		if c.verdict.Rank() > g.Verdict.Rank() {
-			g.Verdict = c.verdict
+		switch { // Devices are those of the worst verdict
+		case c.verdict.Rank() > g.Verdict.Rank():
+			g.Verdict, g.Possible, g.Devices = c.verdict, append(g.Possible, g.Devices...), []string{c.device}
+		case c.verdict.Rank() < g.Verdict.Rank():
+			g.Possible = append(g.Possible, c.device)
+		default:
+			g.Devices = append(g.Devices, c.device)
 		}
-		g.Devices = append(g.Devices, c.device)
 		for _, p := range c.match.Predicates {
 			if q, ok := question(e, p); ok {
 				g.Questions = appendNew(g.Questions, q)
@@ -158,7 +162,7 @@ func appendNew(list []string, s string) []string {
 }
 
 // question is what a person has to find out about an open predicate: one that
-// only a person can answer, or a fact that was not read.
+// only a person can answer, or a fact that was not read and how to read it.
 func question(e *quirks.Entry, p quirks.Predicate) (string, bool) {
 	key, isCondition := strings.CutPrefix(p.Key, "condition.")
 	if !isCondition || p.Truth != quirks.Unknown {
@@ -168,25 +172,21 @@ func question(e *quirks.Entry, p quirks.Predicate) (string, bool) {
 		switch {
 		case c.Ask != "" && c.ID == key && c.Ask == p.Want:
 			return c.Ask, true
-		case c.Ask == "" && c.Key == key:
-			text := fmt.Sprintf("Is %s %s?", strings.ReplaceAll(key, "_", " "), p.Want)
-			if c.How != "" {
-				text += " (" + c.How + ")"
-			}
-			return text, true
+		case c.Ask == "" && c.Key == key && c.How != "":
+			return fmt.Sprintf("Is %s %s? (%s)", strings.ReplaceAll(key, "_", " "), p.Want, c.How), true
 		}
 	}
-	return p.Want, true
+	return "", false
 }
 
 // spoken puts a predicate into words, where it says why the entry concerns the
 // machine.
 func spoken(p quirks.Predicate) (string, bool) {
 	switch {
-	case p.Key == "device.space":
+	case p.Key == "device.space", p.Key == "path" && p.Truth == quirks.True:
 		return "", false
 	case p.Truth == quirks.Unknown:
-		return p.Key + " is not known: " + cmp.Or(p.Why, "not read"), true
+		return strings.TrimPrefix(p.Key, "condition.") + " is not known: " + cmp.Or(p.Why, "not read"), true
 	case p.Key == "kernel" || p.Key == "kernel.range":
 		return "kernels with it: " + p.Want, true
 	case p.Got == "":

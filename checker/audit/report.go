@@ -137,7 +137,8 @@ type Regression struct {
 	Change bool `json:"change"`
 	// Verdict then, where it leaves now.
 	Verdict     checker.Verdict    `json:"verdict"`
-	Devices     []string           `json:"devices"`
+	Devices     []string           `json:"devices"`   // of that verdict
+	Possible    []string           `json:"possible"`  // of a better one: it may concern them too
 	Why         []string           `json:"why"`       // what holds and what is open, in words
 	Questions   []string           `json:"questions"` // what only a person can answer
 	Mitigations []string           `json:"mitigations"`

@@ -339,7 +339,11 @@ func (p *auditPrinter) regressions(r *audit.Report) {
 					word = "change, it depends"
 				}
 			}
-			text := fmt.Sprintf("%s (%s), %s (%s)", g.Title, namesText(g.Devices), word, g.Severity)
+			names := namesText(g.Devices)
+			if len(g.Possible) > 0 {
+				names += "; perhaps " + namesText(g.Possible)
+			}
+			text := fmt.Sprintf("%s (%s), %s (%s)", g.Title, names, word, g.Severity)
 			if len(g.Questions) > 0 {
 				text += "; " + strings.Join(g.Questions, " ")
 			}
@@ -357,7 +361,7 @@ func (p *auditPrinter) deploy(r *audit.Report) {
 			}
 			if first {
 				if optional {
-					p.heading("To keep things as they are")
+					p.heading("If need be")
 				} else {
 					p.heading("Deploy first")
 				}
