@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -67,6 +68,20 @@ func settings(sub *quirks.Subject, e *quirks.Entry) []Setting {
 		out = append(out, s)
 	}
 	return out
+}
+
+// Unset returns the subject without the settings that an entry wants: another
+// kernel may set them another way.
+func Unset(sub *quirks.Subject, e *quirks.Entry) *quirks.Subject {
+	s := *sub
+	s.Settings, s.Limits = maps.Clone(sub.Settings), maps.Clone(sub.Limits)
+	for _, w := range e.Want {
+		if k, ok := knobs[w.Knob]; ok {
+			delete(s.Settings, k.setting)
+			delete(s.Limits, k.setting)
+		}
+	}
+	return &s
 }
 
 // attr is the file of a knob of this device; name and address stand in the

@@ -293,8 +293,11 @@ func (h *Host) at(to kernel.Release) map[string]*then {
 		t := all[d.name]
 		t.sub = subjectAt(d.sub, to, t, all)
 		t.judged = checker.Judge(t.sub, h.db, h.policy)
-		t.findings, t.verdict = t.judged.Findings, h.verdict(t.judged)
+		t.findings = t.judged.Findings
+		h.judgeSettings(d, t)
 		t.keepOpen(d)
+		t.judged.Findings, t.judged.Verdict = t.findings, worst(t.findings)
+		t.verdict = h.verdict(t.judged)
 	}
 	return all
 }
@@ -343,6 +346,9 @@ func subjectAt(sub *quirks.Subject, to kernel.Release, t *then, all map[string]*
 			delete(m, "read_ahead_kb")
 		}
 	}
+	if linkPowerChanges(sub, to) {
+		delete(s.Settings, "link_power_management_policy")
+	}
 	around := func(peers []quirks.StackPeer) []quirks.StackPeer {
 		out := slices.Clone(peers)
 		for i, p := range out {
@@ -356,6 +362,18 @@ func subjectAt(sub *quirks.Subject, to kernel.Release, t *then, all map[string]*
 	}
 	s.Stack.Members, s.Stack.Above = around(sub.Stack.Members), around(sub.Stack.Above)
 	return &s
+}
+
+// ownLinkPower: the kernels that leave link power management of a server's ports
+// as the firmware set it (facts: the default of 6.9; no stable tree took it).
+var ownLinkPower = []kernel.Row{{Tree: "mainline", Until: "6.9"}}
+
+// linkPowerChanges reports whether the release brings the ports of AHCI another
+// policy of link power management than the running kernel's, so that today's says
+// nothing of then.
+func linkPowerChanges(sub *quirks.Subject, to kernel.Release) bool {
+	return sub.Path == "libata" && sub.Adapter["driver"] == "ahci" &&
+		kernel.Carries(ownLinkPower, sub.Kernel).Truth == kernel.True && kernel.Carries(ownLinkPower, to).Truth == kernel.False
 }
 
 // keepOpen leaves a finding of today undecided where silence is no answer: a
@@ -384,8 +402,27 @@ func (t *then) keepOpen(d *device) {
 		}
 		f.Verdict, f.Observed, f.MitigatedBy, f.Advice = checker.Unknown, nil, nil, []string{why}
 		t.findings = append(t.findings, f)
-		if t.verdict.Rank() < f.Verdict.Rank() {
-			t.verdict = f.Verdict
+	}
+}
+
+func worst(findings []checker.Finding) checker.Verdict {
+	v := checker.NoKnownQuirk
+	for _, f := range findings {
+		if f.Verdict.Rank() > v.Rank() {
+			v = f.Verdict
+		}
+	}
+	return v
+}
+
+// judgeSettings judges findings about settings by the release alone where it
+// protects another way than the running kernel: what is set today may be set by
+// that kernel's own quirk.
+func (h *Host) judgeSettings(d *device, t *then) {
+	for i, f := range t.findings {
+		e, ok := h.db.Entry(f.Quirk)
+		if ok && len(f.Settings) > 0 && e.Protects(d.sub).Truth != e.Protects(t.sub).Truth {
+			_, t.findings[i] = checker.Explain(checker.Unset(t.sub, e), e, h.policy)
 		}
 	}
 }

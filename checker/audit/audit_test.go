@@ -737,3 +737,28 @@ func str(n *uint64) string {
 }
 
 func cmpText(n uint64) string { b, _ := json.Marshal(n); return string(b) }
+
+// What the running kernel's own quirk or default set says nothing of another
+// kernel, and what the other sets by itself needs no setting.
+func TestSettingsThatTheKernelMakes(t *testing.T) {
+	db := builtin(t)
+	for _, c := range []struct {
+		name, from, to, policy string
+		now, then              checker.Verdict
+		class                  audit.Class
+	}{
+		{"the row comes", "6.12.70", "6.12.78", "med_power_with_dipm", checker.Affected, checker.Mitigated, audit.FixedByUpgrade},
+		{"the row goes, and with it the policy that it sets", "6.12.78", "6.19.9", "max_performance", checker.Mitigated, checker.Affected, audit.NewRisk},
+		{"set by somebody, and neither kernel has the row", "6.1.150", "6.1.190", "max_performance", checker.Mitigated, checker.Mitigated, audit.Unchanged},
+		{"6.9 brings another default", "6.1.190", "6.19.9", "max_performance", checker.Mitigated, checker.Affected, audit.NewRisk},
+		{"whether the row is there is not known", "6.1.190", "6.18.15", "max_performance", checker.Mitigated, checker.Unknown, audit.Unknown},
+	} {
+		sub := subject(t, obj{"device": obj{"space": "ata", "model": "ADATA SU680", "firmware": "X1"}, "adapter": obj{"driver": "ahci"}, "path": "libata", "kernel": c.from,
+			"limits":   obj{"max_sectors_kb": 1280, "max_hw_sectors_kb": 32767, "optimal_io_size": 0, "logical_block_size": 512, "physical_block_size": 512},
+			"settings": obj{"link_power_management_policy": c.policy}})
+		d := audit.OfSubject(sub, db, checker.Policy{}, audit.Options{Predict: kernel.Predict}).To(release(t, c.to)).Devices[0]
+		if d.Change.VerdictNow != c.now || d.Change.VerdictThen != c.then || d.Change.Class != c.class {
+			t.Errorf("%s: %s now, %s then, %s; want %s, %s, %s (%s)", c.name, d.Change.VerdictNow, d.Change.VerdictThen, d.Change.Class, c.now, c.then, c.class, d.Change.Reason)
+		}
+	}
+}
