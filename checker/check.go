@@ -126,9 +126,13 @@ func DeviceOf(inv *probe.Inventory, pd *probe.Device) *Device {
 
 func checkDevice(inv *probe.Inventory, t *topology, pd *probe.Device, db *quirks.Set, p Policy) (d *Device, own, asked []Finding, open []string) {
 	sub := subjectOf(inv, t, pd)
+	if log := p.Proofs[pd.Name]; log != nil {
+		sub.Live = liveOf(inv, pd, log)
+	}
 	j := Judge(sub, db, p)
 	asked = j.Asked
 	d = describe(sub, t, pd)
+	d.Protections = protections(sub, j.Matches)
 	d.Safe, d.Recommended, d.Verdict = j.Safe, j.Recommended, j.OfDevice()
 	if d.Safe.Bounds == nil {
 		d.Safe.Bounds = []Bound{}

@@ -173,24 +173,28 @@ func finding(sub *quirks.Subject, m quirks.Match) Finding {
 		f.Advice = advice(m)
 		return f
 	}
-	kernelSays := e.Protects(sub)
+	kernelSays, proof := protection(sub, e)
 	switch {
 	case sized && observed && satisfies(sub, k, limit):
-		f.Verdict, f.MitigatedBy = Mitigated, limitProtection(sub, kernelSays, limit)
+		f.Verdict, f.MitigatedBy = Mitigated, limitProtection(sub, kernelSays, proof, limit)
 	case sized && observed:
 		f.Verdict = Affected
 		f.Advice = append(f.Advice, "the kernel here: "+unprotected(kernelSays))
 	case sized: // the kernel's version is all there is to go by
-		if f.Verdict, f.MitigatedBy = byKernel(kernelSays); f.Verdict != Mitigated {
+		if f.Verdict, f.MitigatedBy = byKernel(kernelSays, proof); f.Verdict != Mitigated {
 			f.Verdict = Unknown
 			f.Advice = []string{"queue/max_sectors_kb is not known, and without it nothing says whether a limit holds"}
 		}
 	case len(e.Avoid) > 0 && len(e.Want) == 0:
-		f.Verdict, f.MitigatedBy = Mitigated, avoidProtection(sub, e, kernelSays)
+		f.Verdict, f.MitigatedBy = Mitigated, avoidProtection(e, kernelSays, proof)
 	default:
 		v, by, ok := bySettings(f.Settings)
-		if !ok { // what cannot be observed is judged by the kernel's version
-			v, by = byKernel(kernelSays)
+		switch {
+		case ok && v == Affected: // whatever the kernel applies, it is not set so
+		case kernelSays.Truth == quirks.True && (proof != nil || !ok || !kernelSays.Low):
+			v, by = byKernel(kernelSays, proof)
+		case !ok: // what cannot be observed is judged by what the kernel does
+			v, by = byKernel(kernelSays, proof)
 		}
 		f.Verdict, f.MitigatedBy = v, by
 		switch {
@@ -230,8 +234,13 @@ func unprotected(p quirks.Protection) string {
 // limitProtection names what holds a size limit that is observed to hold: the
 // kernel's own quirk where its value shows in max_hw_sectors_kb, else the
 // limit that happens to be there.
-func limitProtection(sub *quirks.Subject, kernelSays quirks.Protection, limit uint32) *MitigatedBy {
+func limitProtection(sub *quirks.Subject, kernelSays quirks.Protection, proof *quirks.LiveFlag, limit uint32) *MitigatedBy {
 	hw, ok := sub.Limit("max_hw_sectors_kb")
+	if proof != nil && proof.Applied && ok && hw <= uint64(limit/2) {
+		m := provedBy(kernelSays, proof)
+		m.Text += "; max_hw_sectors_kb is " + strconv.FormatUint(hw, 10)
+		return m
+	}
 	if kernelSays.Truth == quirks.True && kernelSays.MaxSectors > 0 && ok && hw == uint64(kernelSays.MaxSectors/2) {
 		return &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true,
 			Text: "the kernel's own quirk " + kernelSays.Flag + " holds max_hw_sectors_kb at " + strconv.FormatUint(hw, 10)}
@@ -244,9 +253,14 @@ func limitProtection(sub *quirks.Subject, kernelSays quirks.Protection, limit ui
 	return m
 }
 
-func avoidProtection(sub *quirks.Subject, e *quirks.Entry, kernelSays quirks.Protection) *MitigatedBy {
+func avoidProtection(e *quirks.Entry, kernelSays quirks.Protection, proof *quirks.LiveFlag) *MitigatedBy {
 	if kernelSays.Truth == quirks.True {
-		return &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true, Text: "the kernel's own list (" + kernelSays.Flag + ") keeps it from being asked, and quirkcheck does not ask"}
+		m := &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true, Text: "the kernel's own list (" + kernelSays.Flag + ") keeps it from being asked"}
+		if proof != nil {
+			m = provedBy(kernelSays, proof)
+		}
+		m.Text += ", and quirkcheck does not ask"
+		return m
 	}
 	cmds := make([]string, len(e.Avoid))
 	for i, a := range e.Avoid {
@@ -255,12 +269,15 @@ func avoidProtection(sub *quirks.Subject, e *quirks.Entry, kernelSays quirks.Pro
 	return &MitigatedBy{Kind: "probe", Scope: "all-commands", Text: "quirkcheck does not send " + strings.Join(cmds, ", ") + "; other programs may"}
 }
 
-// byKernel judges what cannot be observed by the kernel's version.
-func byKernel(p quirks.Protection) (Verdict, *MitigatedBy) {
-	switch p.Truth {
-	case quirks.True:
+// byKernel judges what cannot be observed by what the kernel does: by what the
+// machine shows of it, else by its version.
+func byKernel(p quirks.Protection, proof *quirks.LiveFlag) (Verdict, *MitigatedBy) {
+	switch {
+	case p.Truth == quirks.True && proof != nil:
+		return Mitigated, provedBy(p, proof)
+	case p.Truth == quirks.True:
 		return Mitigated, &MitigatedBy{Kind: "kernel", Scope: "all-commands", Pinned: true, Text: "the kernel's own quirk " + p.Flag}
-	case quirks.False:
+	case p.Truth == quirks.False:
 		return Affected, nil
 	}
 	return Unknown, nil

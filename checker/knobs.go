@@ -34,9 +34,11 @@ var knobs = map[string]knob{
 	"fua":         {setting: "fua"}, // read only: libata.fua= decides
 	"io_timeout":  {setting: "io_timeout", file: "queue/io_timeout"},
 	"link_power":  {setting: "link_power_management_policy", file: "HOST/link_power_management_policy"},
+	"ncq":         {setting: "ncq"}, // device/queue_depth 1 is off
 	"nomerges":    {setting: "nomerges", file: "queue/nomerges"},
 	"nr_requests": {setting: "nr_requests", file: "queue/nr_requests"},
 	"queue_depth": {setting: "queue_depth", file: "device/queue_depth"},
+	"queued_trim": {setting: "queued_trim"}, // read only: libata.force=noncqtrim decides
 	"read_ahead":  {setting: "read_ahead_kb", file: "queue/read_ahead_kb"},
 	"write_cache": {setting: "cache_type", file: "device/scsi_disk/HCTL/cache_type", permanent: true},
 	"write_same":  {setting: "max_write_same_blocks", file: "device/scsi_disk/HCTL/max_write_same_blocks"},

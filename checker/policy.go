@@ -13,6 +13,8 @@ type Policy struct {
 	FailOnUnknown bool
 	Suppress      []Suppression
 	Now           time.Time // for the expiry of suppressions and the database's age
+	// Proofs are what a log shows of the kernel's own quirks (nil: no log).
+	Proofs Proofs
 }
 
 // Suppression sets a finding aside, for a reason and until a day.

@@ -91,9 +91,13 @@ type Device struct {
 	Safe        Safe        `json:"safe"`
 	Recommended Recommended `json:"recommended"`
 	Verdict     Verdict     `json:"verdict"`
-	Members     []string    `json:"members"` // as slaves/ names them, partitions too
-	Holders     []string    `json:"holders"` // of the whole device, as holders/ names them
-	Stack       *Stack      `json:"stack,omitempty"`
+	// Protections are the kernel's own quirks that the machine shows to be
+	// applied to the device; and of those that matching entries ask for, what it
+	// shows not to be.
+	Protections []Protection `json:"protections,omitempty"`
+	Members     []string     `json:"members"` // as slaves/ names them, partitions too
+	Holders     []string     `json:"holders"` // of the whole device, as holders/ names them
+	Stack       *Stack       `json:"stack,omitempty"`
 	// Below and Above are the devices it is made of and those made of it, with
 	// partitions taken as their disks.
 	Below []Level `json:"below,omitempty"`

@@ -15,7 +15,7 @@ var settingFiles = []string{
 	"queue/fua", "queue/io_timeout", "queue/nomerges", "queue/nr_requests", "queue/read_ahead_kb", "queue/rotational",
 	"queue/scheduler", "queue/write_cache", "queue/zoned", "device/eh_timeout", "device/queue_depth", "device/timeout",
 	"scsi_disk/cache_type", "scsi_disk/max_write_same_blocks", "scsi_disk/protection_type", "scsi_disk/provisioning_mode",
-	"scsi_disk/zeroing_mode", "link_power_management_policy", "ata_device/trim", "md/degraded", "md/layout",
+	"scsi_disk/zeroing_mode", "link_power_management_policy", "md/degraded", "md/layout",
 }
 
 // limitFiles maps the report's limit names to attributes.
@@ -68,6 +68,7 @@ func subjectOf(inv *probe.Inventory, t *topology, d *probe.Device) *quirks.Subje
 	sub.Settings = make(map[string]quirks.Value, len(settingFiles))
 	addLimits(sub, d)
 	addFacts(sub, d)
+	sub.Live = liveOf(inv, d, nil)
 	t.addStack(sub, d)
 	return sub
 }
@@ -163,6 +164,9 @@ func addFacts(sub *quirks.Subject, d *probe.Device) {
 	// Of libata: a depth of 1 is without (drivers/ata/libata-scsi.c).
 	if depth := d.Uint("device/queue_depth"); d.Path == "libata" && depth.Ok() {
 		set("ncq", quirks.TextValue(map[bool]string{true: "on", false: "off"}[depth.V > 1]))
+	}
+	if trim := d.Attr("ata_device/trim"); trim.Ok() {
+		set("queued_trim", quirks.TextValue(map[bool]string{true: "on", false: "off"}[trim.V == "queued"]))
 	}
 	if d.Kind != "md" {
 		return

@@ -97,7 +97,8 @@ type LogInput struct {
 // the report. all is the inventory of the whole machine, also where the report
 // is about some of its devices: only then a name can be told from a twin's. A
 // finding that a symptom speaks for or against gets a line of evidence; no
-// verdict changes by it.
+// verdict changes by it. What a log proves of the kernel's own quirks is for
+// LogProofs.
 func (r *Report) AddSymptoms(all *probe.Inventory, db *quirks.Set, in LogInput) {
 	t := newTier(all, in)
 	r.Log = &LogSummary{Source: in.Source, Lines: in.Log.Lines, Known: in.Log.Known, Boots: in.Log.Boots, Dropped: in.Log.Dropped, Counters: true}

@@ -201,8 +201,8 @@ func transportOf(a *ancestor, procName, hostPath, from string, exists func(strin
 		sas.V = true
 		return "sas", sas
 	case Absent:
-		if a.hostAttrs["proc_name"].Ok() { // else the tree lacks more than that
-			sas.State = Known
+		if sas.State = Known; !a.hostAttrs["proc_name"].Ok() {
+			sas.State = NotAsked // the tree lacks more than that
 		}
 	case Unreadable:
 		sas.Err = err

@@ -34,6 +34,9 @@ type Subject struct {
 	Cmdline   *string // kernel command line, nil unknown
 	Path      string  // see Paths; "" unknown
 	Transport string  // as lsblk's TRAN, "" unknown
+	// Live is nil where nothing of it is shown, and of a subject that is no
+	// machine\'s.
+	Live *Live
 }
 
 // Paths are the ways by which commands reach a device: libata (an ATA port or

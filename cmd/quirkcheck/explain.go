@@ -92,6 +92,7 @@ and whether the configuration suppresses it there.`,
 			case isCheck:
 				return a.explainCheckOn(check, inv, d, db, p)
 			}
+			p.Proofs = log.proofs(all)
 			r := checker.Check(inv, db, p)
 			log.addTo(r, all, db)
 			misses := checker.Near(checker.SubjectOf(inv, d), db)
@@ -200,6 +201,7 @@ func (a *app) explainDevice(r *checker.Report, inv *probe.Inventory, pd *probe.D
 	for _, s := range d.Recommended.Because {
 		w.line("    %s", clean(s))
 	}
+	explainProtections(w, d)
 	w.line("")
 	w.line("Verdict: %s", d.Verdict)
 	if len(r.Findings) == 0 {
@@ -248,6 +250,27 @@ func (a *app) explainDevice(r *checker.Report, inv *probe.Inventory, pd *probe.D
 	section("Not asked", true)
 	section("Notes", false)
 	return w.err
+}
+
+// explainProtections shows what the machine itself shows of the kernel's quirks.
+func explainProtections(w *errWriter, d *checker.Device) {
+	if len(d.Protections) == 0 {
+		return
+	}
+	w.line("")
+	w.line("The kernel's own quirks, as far as the machine shows them")
+	for _, p := range d.Protections {
+		is := "not applied"
+		switch {
+		case p.Applied && p.By == "setting":
+			is = "applied, by a setting"
+		case p.Applied:
+			is = "applied"
+		case p.By == "setting":
+			is = "not applied, by a setting"
+		}
+		w.line("  %-28s %-12s %s  (%s)", clean(p.Flag), is, clean(p.Text), w.file(p.Source))
+	}
 }
 
 // explainStack shows what stands above and below, nearest next to the device.

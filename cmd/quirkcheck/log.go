@@ -53,6 +53,14 @@ func (a *app) logOf(ctx context.Context, name, sysroot, input string) (*machineL
 	return &machineLog{in, err}, nil
 }
 
+// proofs are what the log shows of the quirks that the kernel applies.
+func (l *machineLog) proofs(all *probe.Inventory) checker.Proofs {
+	if l == nil {
+		return nil
+	}
+	return checker.LogProofs(all, l.LogInput)
+}
+
 // addTo ties the log to the devices of a report; all is the whole machine.
 func (l *machineLog) addTo(r *checker.Report, all *probe.Inventory, db *quirks.Set) {
 	if l == nil {

@@ -160,6 +160,9 @@ func (a *app) scanOne(ctx context.Context, sysroot, input string, db *quirks.Set
 	if err != nil {
 		inv = &probe.Inventory{Notes: []probe.Note{{What: "scan", State: probe.Unreadable, Why: err.Error(), Source: cmp.Or(sysroot, input)}}}
 	}
+	if err == nil {
+		p.Proofs = log.proofs(all)
+	}
 	r := checker.Check(inv, db, p)
 	if err == nil {
 		log.addTo(r, all, db)

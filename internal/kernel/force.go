@@ -203,3 +203,16 @@ func ForcedCable(list string, port int) string {
 	}
 	return cable
 }
+
+// ForceValue returns the flag, without its prefix, that a value of
+// libata.force= is about, and whether it sets it; ok is false for one about
+// cable, link or transfer mode, and for one that is not known. The name is in
+// full, as the kernel's log has it.
+func ForceValue(name string) (flag string, on, ok bool) {
+	for _, n := range forceNames {
+		if n.name == strings.ToLower(name) && n.flag != "" {
+			return n.flag, !n.off, true
+		}
+	}
+	return "", false, false
+}
