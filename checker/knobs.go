@@ -56,7 +56,7 @@ func settings(sub *quirks.Subject, e *quirks.Entry) []Setting {
 		if known {
 			s.Permanent = k.permanent
 			s.Attr = k.attr(sub)
-			v, ok := sub.Settings[k.setting]
+			v, ok := sub.Setting(k.setting)
 			if !ok {
 				v, ok = sub.Limits[k.setting]
 			}

@@ -60,10 +60,34 @@ func liveOf(inv *probe.Inventory, d *probe.Device, log *quirks.Live) *quirks.Liv
 		l.Flags = append(l.Flags, log.Flags...)
 		l.Whole = append(l.Whole, log.Whole...)
 	}
-	if len(l.Flags)+len(l.Whole) == 0 {
+	l.Settings = madeByKernel(d)
+	if len(l.Flags)+len(l.Whole)+len(l.Settings) == 0 {
 		return nil
 	}
 	return l
+}
+
+// madeByKernel are the settings of a libata disk that follow from the disk and
+// from the kernel's quirks: a queue depth of 1 is without NCQ
+// (drivers/ata/libata-sata.c, ata_change_queue_depth).
+func madeByKernel(d *probe.Device) map[string]quirks.Value {
+	if d.Path != "libata" {
+		return nil
+	}
+	out := map[string]quirks.Value{}
+	set := func(name string, on bool) {
+		out[name] = quirks.TextValue("off")
+		if on {
+			out[name] = quirks.TextValue("on")
+		}
+	}
+	if depth := d.Uint("device/queue_depth"); depth.Ok() {
+		set("ncq", depth.V > 1)
+	}
+	if trim := d.Attr("ata_device/trim"); trim.Ok() {
+		set("queued_trim", trim.V == "queued")
+	}
+	return out
 }
 
 // Who applies a quirk.
@@ -286,32 +310,12 @@ func forcedOf(inv *probe.Inventory, d *probe.Device) []kernel.Forced {
 	if !inv.Cmdline.Ok() || !inv.Kernel.Ok() || d.Path != "libata" {
 		return nil
 	}
-	at, ok := forceAt(d)
+	at, ok := kernel.AtOf(d.Adapter.ATAPort, d.HCTL())
 	list, given := kernel.Parameter(inv.Cmdline.V, "libata", "force")
 	if !ok || !given {
 		return nil
 	}
 	return kernel.ForcedFlags(list, at, inv.Kernel.V)
-}
-
-// forceAt is a disk's place as libata.force= counts: the port, and there the
-// SCSI channel where it is behind a multiplier, else the target
-// (drivers/ata/libata-scsi.c, ata_scsi_scan_host).
-func forceAt(d *probe.Device) (kernel.At, bool) {
-	port, err := strconv.Atoi(d.Adapter.ATAPort)
-	f := strings.Split(d.HCTL(), ":")
-	if err != nil || len(f) != 4 {
-		return kernel.At{}, false
-	}
-	channel, errC := strconv.Atoi(f[1])
-	target, errT := strconv.Atoi(f[2])
-	if errC != nil || errT != nil {
-		return kernel.At{}, false
-	}
-	if channel > 0 {
-		return kernel.At{Port: port, Device: channel, Multiplied: true}, true
-	}
-	return kernel.At{Port: port, Device: target}, true
 }
 
 // Proofs are what a log shows of the quirks that the running kernel applies, by
@@ -447,15 +451,12 @@ func addLine(l *quirks.Live, d *probe.Device, s klog.Symptom, log string) {
 // to be applied for that to count.
 func protection(sub *quirks.Subject, e *quirks.Entry) (p quirks.Protection, proof *quirks.LiveFlag) {
 	p = e.Protects(sub)
-	if sub.Live == nil || sub.Live.On != sub.Kernel {
-		return p, nil
-	}
 	var not *quirks.LiveFlag
 	open := false
 	for _, line := range e.FlagLines(sub.Path) {
 		shown := false
 		for _, name := range line.Names {
-			f, ok := sub.Live.Of(name)
+			f, ok := sub.Shows(name)
 			switch {
 			case !ok:
 				open = true
@@ -511,14 +512,14 @@ func protections(sub *quirks.Subject, matches []quirks.Match) []Protection {
 		}
 	}
 	for _, f := range sub.Live.Flags {
-		if f, _ := sub.Live.Of(f.Flag); f.Applied || f.By == bySetting && !strings.HasPrefix(f.Flag, "US_FL_") { // the first that was taken down
+		if f, _ := sub.Shows(f.Flag); f.Applied || f.By == bySetting && !strings.HasPrefix(f.Flag, "US_FL_") { // the first that was taken down
 			add(f)
 		}
 	}
 	for _, m := range matches {
 		for _, line := range m.Entry.FlagLines(sub.Path) {
 			for _, name := range line.Names {
-				if f, ok := sub.Live.Of(name); ok {
+				if f, ok := sub.Shows(name); ok {
 					add(f)
 				}
 			}

@@ -280,24 +280,31 @@ func TestLiveProtectionIsOfTheRunningKernel(t *testing.T) {
 	m.File(ataDev+"/trim", "forced_unsupported\n")
 	inv := readLive(t, m)
 	d, _ := inv.Device("sda")
-	verdict := func(release string) string {
+	verdict := func(quirk, release string) string {
 		sub := checker.SubjectOf(inv, d)
 		var err error
 		if sub.Kernel, err = kernel.Parse(release); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range checker.Judge(sub, set, checker.Policy{}).Findings {
-			if f.Quirk == "ata-acme-trim-io-error" {
+			if f.Quirk == quirk {
 				return string(f.Verdict)
 			}
 		}
 		return "nothing"
 	}
-	if got := verdict(inv.Kernel.V.Raw); got != "mitigated" {
-		t.Errorf("under the running kernel: %s", got)
-	}
-	if got := verdict("6.1.191"); got != "affected" {
-		t.Errorf("under another: %s", got)
+	const trim, queued = "ata-acme-trim-io-error", "ata-acme-queued-trim-io-error"
+	for _, c := range []struct{ quirk, release, want string }{
+		{trim, inv.Kernel.V.Raw, "mitigated"},
+		{trim, "6.1.191", "affected"},
+		// Not queued, as there is no TRIM here: another kernel may send it.
+		{queued, inv.Kernel.V.Raw, "mitigated"},
+		{queued, "6.1.191", "affected"},
+		{queued, "6.12.90", "mitigated"},
+	} {
+		if got := verdict(c.quirk, c.release); got != c.want {
+			t.Errorf("%s under %s: %s, want %s", c.quirk, c.release, got, c.want)
+		}
 	}
 }
 

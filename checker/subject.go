@@ -161,13 +161,6 @@ func addFacts(sub *quirks.Subject, d *probe.Device) {
 	if s, ok := linkSpeed(d); ok {
 		set("link_speed", quirks.TextValue(s))
 	}
-	// Of libata: a depth of 1 is without (drivers/ata/libata-scsi.c).
-	if depth := d.Uint("device/queue_depth"); d.Path == "libata" && depth.Ok() {
-		set("ncq", quirks.TextValue(map[bool]string{true: "on", false: "off"}[depth.V > 1]))
-	}
-	if trim := d.Attr("ata_device/trim"); trim.Ok() {
-		set("queued_trim", quirks.TextValue(map[bool]string{true: "on", false: "off"}[trim.V == "queued"]))
-	}
 	if d.Kind != "md" {
 		return
 	}

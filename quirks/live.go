@@ -15,6 +15,26 @@ type Live struct {
 	// Whole are the sources that list every flag of a kind: one that is not
 	// listed is not applied.
 	Whole []LiveList
+	// Settings are those that the kernel made of its own quirks and of the device,
+	// ncq and queued_trim: another kernel may make others.
+	Settings map[string]Value
+}
+
+// live is what is shown of the kernel that the subject is asked under.
+func (s *Subject) live() *Live {
+	if s.Live == nil || s.Live.On != s.Kernel {
+		return nil
+	}
+	return s.Live
+}
+
+// Setting returns a setting as it was observed, or as the subject's kernel is
+// shown to have made it.
+func (s *Subject) Setting(name string) (v Value, ok bool) {
+	if v, ok = s.Settings[name]; !ok && s.live() != nil {
+		v, ok = s.live().Settings[name]
+	}
+	return v, ok
 }
 
 // LiveFlag is one flag of the kernel's, shown to be applied or not to be.
@@ -37,6 +57,10 @@ func NormalFlag(name string) string {
 	}
 	return name
 }
+
+// Shows answers for one flag of the subject's kernel; ok is false where nothing
+// shows it.
+func (s *Subject) Shows(flag string) (f LiveFlag, ok bool) { return s.live().Of(flag) }
 
 // Of answers for one flag; ok is false where nothing shows it. What was taken
 // down first counts.

@@ -120,6 +120,27 @@ type At struct {
 	Multiplied   bool
 }
 
+// AtOf is the place of a disk by the number of its port and its SCSI address
+// H:C:T:L: there the channel is the link of a multiplier, else the target is the
+// device (drivers/ata/libata-scsi.c, ata_scsi_scan_host). ok is false where
+// either is not known.
+func AtOf(port, hctl string) (at At, ok bool) {
+	f := strings.Split(hctl, ":")
+	n, err := strconv.ParseUint(port, 10, 31)
+	if err != nil || len(f) != 4 {
+		return At{}, false
+	}
+	channel, errC := strconv.ParseUint(f[1], 10, 16)
+	target, errT := strconv.ParseUint(f[2], 10, 16)
+	if errC != nil || errT != nil {
+		return At{}, false
+	}
+	if channel > 0 {
+		return At{Port: int(n), Device: int(channel), Multiplied: true}, true
+	}
+	return At{Port: int(n), Device: int(target)}, true
+}
+
 // Fits reports whether an item is for a device.
 func (f Force) Fits(at At) bool {
 	if f.Port >= 0 && f.Port != at.Port {

@@ -107,6 +107,26 @@ func TestForcedFlags(t *testing.T) {
 	}
 }
 
+func TestAtOf(t *testing.T) {
+	for _, c := range []struct {
+		port, hctl string
+		want       At
+		ok         bool
+	}{
+		{"3", "2:0:0:0", At{Port: 3}, true},
+		{"3", "2:0:1:0", At{Port: 3, Device: 1}, true},
+		{"3", "2:4:0:0", At{Port: 3, Device: 4, Multiplied: true}, true},
+		{"", "2:0:0:0", At{}, false},
+		{"3", "", At{}, false},
+		{"3", "2:x:0:0", At{}, false},
+		{"3", "2:0:-1:0", At{}, false},
+	} {
+		if at, ok := AtOf(c.port, c.hctl); at != c.want || ok != c.ok {
+			t.Errorf("port %q, %q: %+v %t", c.port, c.hctl, at, ok)
+		}
+	}
+}
+
 func TestForcedCable(t *testing.T) {
 	for list, want := range map[string]string{"80c": "80c", "1:80c": "80c", "2:80c": "", "noncq": "", "80c,1:sata": "sata", "2:80c,1:noncq": "", "": ""} {
 		if got := ForcedCable(list, 1); got != want {
