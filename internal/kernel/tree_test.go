@@ -48,6 +48,7 @@ func TestRowCheck(t *testing.T) {
 		{"tree without number", kernel.Row{Tree: "stable-", Since: "6.1"}, "want stable-X.Y"},
 		{"vendor's own spelling as tree is none", kernel.Row{Tree: "debian", Since: "6.1"}, `tree "debian"`},
 		{"says nothing", kernel.Row{Tree: "mainline"}, "says nothing"},
+		{"a series that may have it", kernel.Row{Tree: "stable-5.6", StartUnknown: true}, ""},
 		{"neither start nor end", kernel.Row{Tree: "mainline", StartUnknown: true}, "says nothing"},
 		{"since is no version", kernel.Row{Tree: "mainline", Since: "soon"}, "since: "},
 		{"until is no version", kernel.Row{Tree: "mainline", Since: "6.1", Until: "x"}, "until: "},
