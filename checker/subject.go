@@ -119,11 +119,13 @@ func addLimits(sub *quirks.Subject, d *probe.Device) {
 	}
 	if d.BlockLimits.Ok() {
 		b := d.BlockLimits.V
-		if n, ok := b.MaxTransferBlocks(); ok {
-			sub.Limits["vpd_max_transfer_blocks"] = quirks.Number(uint64(n))
-		}
-		if n, ok := b.OptimalTransferBlocks(); ok {
-			sub.Limits["vpd_optimal_transfer_blocks"] = quirks.Number(uint64(n))
+		// Conditions ask 0 where the page names none; a limit there is absent then.
+		for name, length := range map[string]func() (uint32, bool){"vpd_max_transfer_blocks": b.MaxTransferBlocks, "vpd_optimal_transfer_blocks": b.OptimalTransferBlocks} {
+			if n, ok := length(); ok {
+				sub.Limits[name] = quirks.Number(uint64(n))
+			} else {
+				sub.Settings[name] = quirks.Number(0)
+			}
 		}
 		if n, ok := b.OptimalTransferGranularityBlocks(); ok {
 			sub.Limits["vpd_optimal_granularity_blocks"] = quirks.Number(uint64(n))

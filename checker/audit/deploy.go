@@ -91,7 +91,10 @@ func (h *Host) deploy(r *Report, to kernel.Release) []Step {
 			}
 		}
 	}
-	sure := func(g Regression) bool { return g.Verdict == checker.Affected && !g.Change }
+	// A change of behaviour is advice, unless it stops the machine.
+	sure := func(g Regression) bool {
+		return g.Verdict == checker.Affected && (!g.Change || g.Severity.Rank() >= quirks.High.Rank())
+	}
 	for _, g := range r.Regressions {
 		if g.Direction == Enters && sure(g) {
 			cures(g.Quirk, g.Devices, false)
