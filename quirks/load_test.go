@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
 )
 
 func builtin(t testing.TB) *Set {
@@ -126,8 +128,11 @@ examples:
 `, id, id, model, id, model)}
 }
 
+// model is a disk on a kernel of which no fault is known that concerns every
+// disk.
 func model(s string) *Subject {
-	return &Subject{Device: Identity{Space: "ata", Model: KnownText(s), Firmware: KnownText("1")}, Path: "libata"}
+	release, _ := kernel.Parse("5.10.223")
+	return &Subject{Device: Identity{Space: "ata", Model: KnownText(s), Firmware: KnownText("1")}, Path: "libata", Kernel: release}
 }
 
 func idsOf(matches []Match) string {
