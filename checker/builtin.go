@@ -41,7 +41,7 @@ var deviceChecks = []check{
 	{
 		id: "bogus-optimal-io-size", severity: quirks.Medium, effect: "misreport",
 		title:      "The optimal I/O size is no real preference of the device",
-		about:      "Looks for sizes that nobody chose: 0xffff blocks, a field filled with ones that USB bridges report; 0x7fff blocks, an adapter's maximum; no multiple of the physical block; more than the device takes. Silent where the kernel shows 0, also when the page is bogus.",
+		about:      "Looks for sizes that nobody chose: 0xffff blocks, a field filled with ones that USB bridges report; 0x7fff blocks, an adapter's maximum; no multiple of the physical block; more than the device takes. Silent where the kernel shows 0, also when the page is bogus, and where the entry kernel-sas-io-opt-performance names the kernel that does it.",
 		references: []quirks.Reference{{Type: "standard", URL: "https://www.t10.org/", Note: "SBC-4, Block Limits VPD page, OPTIMAL TRANSFER LENGTH"}},
 		run:        bogusOptimalIOSize,
 	},
@@ -123,9 +123,12 @@ func known(key, want, got, source string) Why {
 
 // bogusOptimalIOSize looks at the value the kernel publishes, since a bogus
 // page that the kernel ignores does no harm.
-func bogusOptimalIOSize(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
+func bogusOptimalIOSize(sub *quirks.Subject, matches []quirks.Match) (Finding, bool) {
 	opt, ok := sub.Limit("optimal_io_size")
 	if !ok || opt == 0 || sub.Path == "other" { // stacked devices: dm-io-opt
+		return Finding{}, false
+	}
+	if slices.ContainsFunc(matches, func(m quirks.Match) bool { return m.Entry.ID == ioOptOfHost && m.Truth == quirks.True }) {
 		return Finding{}, false
 	}
 	why := bogusOptimal(sub.Limit, opt)
@@ -136,6 +139,10 @@ func bogusOptimalIOSize(sub *quirks.Subject, _ []quirks.Match) (Finding, bool) {
 	f.Advice = []string{"partitions and file systems that align to it are laid out for a size the device never meant; give them an alignment of your own (1 MiB)"}
 	return f, true
 }
+
+// ioOptOfHost is the entry about the kernels that take an adapter's maximum for
+// an optimal size: it says the same as the check, and which kernel cures it.
+const ioOptOfHost = "kernel-sas-io-opt-performance"
 
 // bogusOptimal says what is wrong with an optimal I/O size in bytes, "" for
 // nothing. 0xffff blocks is a field filled with ones; 0x7fff sectors is an

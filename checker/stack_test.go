@@ -217,7 +217,7 @@ func TestStacksOfAMachine(t *testing.T) {
 		}
 		got[*f.Device] = strings.TrimSpace(got[*f.Device] + " " + f.Quirk + ":" + string(f.Verdict))
 	}
-	disk := "bogus-optimal-io-size:affected read-ahead-from-io-opt:affected"
+	disk := "kernel-sas-io-opt-performance:affected read-ahead-from-io-opt:affected" // which takes the place of bogus-optimal-io-size
 	want := map[string]string{
 		"sda": disk, "sdb": disk, "sdc": disk,
 		"md0":  "dm-io-opt:affected read-ahead-from-io-opt:affected",
