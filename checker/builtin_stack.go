@@ -388,9 +388,15 @@ func raidStripeAboveLimit(sub *quirks.Subject, _ []quirks.Match) (Finding, bool)
 }
 
 // blockSizeBug: set_init_blocksize left block devices at 512-byte blocks, so
-// that buffered writes to them crawl (facts: blocksize-init-5.10; the release
-// that brought it is not verified).
-var blockSizeBug = []kernel.Row{{Tree: "mainline", After: "5.8", By: "5.9", Until: "5.11"}, {Tree: "stable-5.10", Until: "5.10.13"}}
+// that buffered writes to them crawl. 5.9.y ended with it.
+var blockSizeBug = []kernel.Row{{Tree: "mainline", Since: "5.9", Until: "5.11"}, {Tree: "stable-5.10", Until: "5.10.13"}}
+
+// blockSizeEntry is found on the disks and arrays of such a kernel that it was
+// measured on; the note is for the others.
+const (
+	blockSizeEntry    = "kernel-block-size-512-performance"
+	softBlockSizeNote = "soft-block-size"
+)
 
 // softBlockSize notes, on the kernels where it matters, that nobody asked for
 // the soft block size of the devices: only an ioctl tells it.
@@ -398,6 +404,6 @@ func softBlockSize(inv *probe.Inventory) []Note {
 	if !inv.Kernel.Ok() || len(inv.Devices) == 0 || kernel.Carries(blockSizeBug, inv.Kernel.V).Truth == quirks.False {
 		return nil
 	}
-	return []Note{{What: "soft-block-size", State: probe.NotAsked.String(), Source: inv.Kernel.Source,
+	return []Note{{What: softBlockSizeNote, State: probe.NotAsked.String(), Source: inv.Kernel.Source,
 		Why: "this kernel may leave a disk at 512-byte blocks, and buffered writes to the bare device then crawl (fixed in 5.10.13 and 5.11); sysfs does not show it: blockdev --getbsz DEV does, 4096 is right"}}
 }

@@ -60,6 +60,9 @@ func Check(inv *probe.Inventory, db *quirks.Set, p Policy) *Report {
 		r.count(d.Verdict)
 	}
 	r.Findings = append(r.Findings, ofHost(asked)...)
+	if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Quirk == blockSizeEntry }) {
+		r.Notes = slices.DeleteFunc(r.Notes, func(n Note) bool { return n.What == softBlockSizeNote })
+	}
 	if ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(open...)))); len(ids) > 0 {
 		r.Notes = append(r.Notes, Note{What: "kernel", State: probe.NotAsked.String(), Source: inv.Kernel.Source,
 			Why: fmt.Sprintf("faults of kernels that may concern a device here and cannot be decided for this one: %s", strings.Join(ids, ", "))})

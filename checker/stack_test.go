@@ -424,6 +424,20 @@ func TestSoftBlockSizeIsNoted(t *testing.T) {
 	}
 }
 
+// TestSoftBlockSizeIsToldOnce: where a disk has the finding, the note is silent.
+func TestSoftBlockSizeIsToldOnce(t *testing.T) {
+	m := sysfstree.NewSmall("5.10.12")
+	m.SCSI("pci0000:00/0000:00:1f.2/ata1/host0", "0:0:0:0", "sda",
+		map[string]string{"vendor": "ATA     ", "model": "WDC WD8003FFBX-6", "rev": "0A83"}, map[string]string{"queue/logical_block_size": "512"})
+	r := scan(t, m, checker.Policy{})
+	if f, ok := findings(r, "sda")["kernel-block-size-512-performance"]; !ok || f.Verdict != checker.Affected {
+		t.Errorf("findings %+v", r.Findings)
+	}
+	if i := slices.IndexFunc(r.Notes, func(n checker.Note) bool { return n.What == "soft-block-size" }); i >= 0 {
+		t.Errorf("noted as well: %+v", r.Notes[i])
+	}
+}
+
 func TestSerialNumbersAreNeverReported(t *testing.T) {
 	m := sysfstree.NewSmall("6.1.0")
 	page := string([]byte{0, 0x80, 0, 16}) + "BAD_CTX 00000150"
