@@ -128,22 +128,27 @@ func Nameless(m quirks.Match) bool {
 
 // ofTheHost says where an open match of an entry about kernels belongs. Where
 // nothing but a person's answer is missing it is a question to the host. Where
-// it waits for a fact that was not read, or whether this release has the fault
-// is not on record, and it holds for no more than the way to the device, it
-// would be open for every device there, and nobody can close it.
+// it waits for a fact that was not read and names no device, or for what is not
+// on record of this release and holds for no more than the way to the device,
+// it would be open for every device there, and nobody can close it.
 func ofTheHost(m quirks.Match) (question, open bool) {
-	asked, missing, named := false, false, false
+	asked, fact, release, device, adapter := false, false, false, false, false
 	for _, p := range m.Predicates {
+		of := func(prefix string) bool { return strings.HasPrefix(p.Key, prefix) }
 		switch {
 		case p.Asks():
 			asked = true
+		case p.Truth == quirks.Unknown && of("kernel"):
+			release = true
 		case p.Truth == quirks.Unknown:
-			missing = true
-		case strings.HasPrefix(p.Key, "device.") || strings.HasPrefix(p.Key, "adapter.") || strings.HasPrefix(p.Key, "usb.") || strings.HasPrefix(p.Key, "machine."):
-			named = true
+			fact = true
+		case of("device."), of("usb."), of("machine."):
+			device = true
+		case of("adapter."):
+			adapter = true
 		}
 	}
-	return asked && !missing, missing && !named
+	return asked && !fact && !release, fact && !device || release && !device && !adapter
 }
 
 // finding turns a match into a verdict.

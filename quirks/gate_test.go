@@ -22,8 +22,8 @@ func TestGateReadsWhatItWrites(t *testing.T) {
 avoid: [{command: "vpd:*", why: "w"}]`, "path=scsi avoid"},
 		{`match: {any: [{path: scsi, kernel: {since: "6.1", until: "6.5"}}]}`, "path=scsi kernel=mainline>=6.1<6.5"},
 		{`match: {any: [{path: scsi}]}
-kernel: {range: [{tree: mainline, introduced: "6.17-rc1", fixed: "7.0"}, {tree: stable-6.12, introduced: "6.12.9", after: "6.12.5"}, {tree: stable-6.1, introduced: "6.1", through: "6.1.192"}, {tree: stable, introduced: null}, {tree: stable-5.10, introduced: unknown, fixed: "5.10.40"}]}`,
-			"path=scsi fault=mainline>=6.17-rc1<7.0;stable-6.12>6.12.5^6.12.9;stable-6.1>=6.1~6.1.192;stable!;stable-5.10?<5.10.40"},
+kernel: {range: [{tree: mainline, introduced: "6.17-rc1", fixed: "7.0"}, {tree: stable-6.12, introduced: "6.12.9", after: "6.12.5"}, {tree: stable-6.1, introduced: "6.1", through: "6.1.192"}, {tree: stable-5.10, introduced: unknown, fixed: "5.10.40"}]}`,
+			"path=scsi fault=mainline>=6.17-rc1<7.0;stable-6.12>6.12.5^6.12.9;stable-6.1>=6.1~6.1.192;stable-5.10?<5.10.40"},
 	} {
 		e := entryOf(t, tt.entry)
 		g := gateOf(e, &e.Where.Any[0])
@@ -101,7 +101,7 @@ func kernelEntries(t testing.TB, n int) ([]slot, map[string][]indexRow) {
 	for i := range n {
 		from := i % 20
 		e := entryOf(t, fmt.Sprintf(`match: {any: [{%s}]}
-kernel: {range: [{tree: mainline, introduced: "6.%d", fixed: "6.%d"}, {tree: stable-6.%d, introduced: "6.%d.1", fixed: "6.%d.9"}, {tree: stable, introduced: null}]}
+kernel: {range: [{tree: mainline, introduced: "6.%d", fixed: "6.%d"}, {tree: stable-6.%d, introduced: "6.%d.1", fixed: "6.%d.9"}]}
 mitigations: [{type: kernel, tree: mainline, since: "7.0"}]`, arms[i%len(arms)], from, from+1, from, from, from))
 		e.ID = fmt.Sprintf("kernel-synthetic-%04d-hang", i)
 		slots = append(slots, slot{id: e.ID, entry: e})

@@ -42,7 +42,7 @@ func (t Truth) Not() Truth { return True - t }
 // the change, between them nobody looked; AbsentThrough says it was looked for
 // and not there, Through that it was there, later points are unknown.
 type Row struct {
-	Tree          string // mainline, stable-X.Y, TreeStable, or a vendor tag such as rhel
+	Tree          string // mainline, stable-X.Y, or a vendor tag such as rhel
 	Since         string // first release with it
 	Until         string // first release without it again
 	After         string // last release seen without it
@@ -60,10 +60,6 @@ type Row struct {
 	// taken the fix.
 	Fault bool
 }
-
-// TreeStable is the tree of a row that says, with Never, that no stable series
-// took the change which began before mainline had it and has no row of its own.
-const TreeStable = "stable"
 
 // Answer is what the rows say about one release.
 type Answer struct {
@@ -127,10 +123,7 @@ func Applies(rows []Row, holes []Hole, r Release) Answer {
 
 // Check reports the first fault of a row, for lint.
 func (w Row) Check() error {
-	if w.Tree == TreeStable && w != (Row{Tree: TreeStable, Never: true}) {
-		return fmt.Errorf("tree %q can only say never; name the series, stable-X.Y", w.Tree)
-	}
-	if w.Tree != "mainline" && w.Tree != TreeStable && !strings.HasPrefix(w.Tree, "stable-") && !vendorTrees[w.Tree] {
+	if w.Tree != "mainline" && !strings.HasPrefix(w.Tree, "stable-") && !vendorTrees[w.Tree] {
 		return fmt.Errorf("tree %q: want mainline, stable-X.Y or one of %s", w.Tree, strings.Join(vendorTreeNames, ", "))
 	}
 	if v, ok := strings.CutPrefix(w.Tree, "stable-"); ok {
@@ -305,8 +298,7 @@ func Carries(rows []Row, r Release) Answer {
 	// A release with point 0 and no vendor is a mainline release.
 	mainline := r.Vendor == "" && r.PointK && r.Point == 0
 	low := !r.FollowsStable()
-	_, never := pick(TreeStable, true)
-	a, ok := pick("mainline", mainline || low || never)
+	a, ok := pick("mainline", mainline || low)
 	if !ok {
 		return Answer{Truth: Unknown, Why: "no row for " + stable + " or mainline"}
 	}

@@ -38,8 +38,6 @@ func TestRowCheck(t *testing.T) {
 		{"never needs nothing else", kernel.Row{Tree: "stable-6.1", Never: true}, ""},
 		{"range within a branch", kernel.Row{Tree: "stable-6.1", Since: "6.1", Until: "6.1.5"}, ""},
 		{"range with a bracket backwards", kernel.Row{Tree: "mainline", By: "6.12", Until: "6.12"}, "empty range"},
-		{"no stable series", kernel.Row{Tree: "stable", Never: true}, ""},
-		{"all stable series at once say nothing else", kernel.Row{Tree: "stable", Since: "6.1"}, "can only say never"},
 		{"through is no version", kernel.Row{Tree: "mainline", Since: "6.1", Through: "x"}, "through: "},
 		{"tree that nobody has", kernel.Row{Tree: "linus", Since: "6.1"}, `tree "linus"`},
 		{"empty tree", kernel.Row{Since: "6.1"}, `tree ""`},
@@ -98,8 +96,6 @@ func TestCarries(t *testing.T) {
 	onlyBy := []kernel.Row{{Tree: "mainline", By: "6.2"}}
 	onlyAfter := []kernel.Row{{Tree: "mainline", After: "6.2"}}
 	vendor := []kernel.Row{{Tree: "mainline", Since: "6.19"}, {Tree: "rhel", Since: "5.14"}}
-	never := []kernel.Row{{Tree: "mainline", Since: "6.19", Until: "7.1"}, {Tree: "stable", Never: true}, {Tree: "stable-6.12", Since: "6.12.40"}}
-	neverBracket := []kernel.Row{{Tree: "mainline", After: "4.4", By: "4.9"}, {Tree: "stable", Never: true}}
 	through := []kernel.Row{{Tree: "mainline", Since: "6.2", Until: "6.9"}, {Tree: "stable-6.6", Since: "6.6", Through: "6.6.30"}}
 	gap := []kernel.Row{{Tree: "stable-6.1", Since: "6.1.10", Until: "6.1.50"}, {Tree: "stable-6.1", Since: "6.1.80"}}
 	fault := []kernel.Row{{Tree: "mainline", Since: "6.9", Until: "6.12", Fault: true}, {Tree: "stable-6.1", Since: "6.1.53", Until: "6.1.69", Fault: true}}
@@ -140,14 +136,6 @@ func TestCarries(t *testing.T) {
 		{"only a sighting: at it", onlyBy, "6.2", y, false, true},
 		{"only an absence: at it", onlyAfter, "6.2", f, false, true},
 		{"only an absence: later", onlyAfter, "6.3", u, false, true},
-		{"no stable series took it", never, "6.18.15", f, false, false},
-		{"no stable series took it, but one", never, "6.12.40", y, false, true},
-		{"stable branch that began after it has it", never, "7.0.3", y, false, false},
-		{"stable point of the release's branch has it", never, "6.19.3", y, false, false},
-		{"stable branch that began after the fix", never, "7.1.3", f, false, false},
-		{"vendor, which no stable series speaks for", never, "6.8.0-45-generic", f, true, false},
-		{"no stable series took it: before the bracket", neverBracket, "4.4.200", f, false, false},
-		{"no stable series took it: in the bracket", neverBracket, "4.6.2", u, false, false},
 		{"seen in this one", through, "6.6.30", y, false, true},
 		{"nobody looked at a later one", through, "6.6.31", u, false, true},
 		{"hidden point release, perhaps a later one", through, "6.6.0-5-amd64", u, false, true},
@@ -252,7 +240,6 @@ func TestRowString(t *testing.T) {
 		"mainline since 6.19":                {Tree: "mainline", Since: "6.19"},
 		"stable-6.18 absent through 6.18.44": {Tree: "stable-6.18", AbsentThrough: "6.18.44"},
 		"stable-6.12 never":                  {Tree: "stable-6.12", Never: true},
-		"stable never":                       {Tree: "stable", Never: true},
 		"stable-6.6 since 6.6 through 6.6.9": {Tree: "stable-6.6", Since: "6.6", Through: "6.6.9"},
 		"mainline after 4.4 by 4.9":          {Tree: "mainline", After: "4.4", By: "4.9"},
 	} {
