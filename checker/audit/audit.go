@@ -166,6 +166,10 @@ func (h *Host) climb(name string, seen map[string]kernel.Prediction, way map[str
 	var members []kernel.Prediction
 	for _, m := range d.sub.Stack.Members {
 		p, ok := h.climb(m.Name, seen, way, visit)
+		if !ok && d.sub.Stack.Kind == "nvme" { // its paths are hidden, and the head has limits of its own
+			members = nil
+			break
+		}
 		if !ok {
 			p = strange(m, h.from)
 		}

@@ -37,16 +37,6 @@ func builtin(t testing.TB) *quirks.Set {
 	return db
 }
 
-// with adds entries to the database.
-func with(t testing.TB, texts ...string) *quirks.Set {
-	t.Helper()
-	db, err := builtin(t).Merge(only(t, texts...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
-
 // only is a database of these entries alone.
 func only(t testing.TB, texts ...string) *quirks.Set {
 	t.Helper()
@@ -399,7 +389,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 		if p := d.Predicted; p.MaxSectorsKB != nil || p.Rule != nil || p.Certainty != "unknown" || d.Change.ToKB != nil || d.Change.Factor != nil {
 			t.Errorf("%s: predicted %+v", name, p)
 		}
-		if !strings.Contains(d.Change.Reason, "the sun is missing") {
+		if !strings.Contains(d.Change.Reason, "for want of the sun") {
 			t.Errorf("%s: %s", name, d.Change.Reason)
 		}
 	}
@@ -759,6 +749,28 @@ func TestSettingsThatTheKernelMakes(t *testing.T) {
 		d := audit.OfSubject(sub, db, checker.Policy{}, audit.Options{Predict: kernel.Predict}).To(release(t, c.to)).Devices[0]
 		if d.Change.VerdictNow != c.now || d.Change.VerdictThen != c.then || d.Change.Class != c.class {
 			t.Errorf("%s: %s now, %s then, %s; want %s, %s, %s (%s)", c.name, d.Change.VerdictNow, d.Change.VerdictThen, d.Change.Class, c.now, c.then, c.class, d.Change.Reason)
+		}
+	}
+}
+
+// The paths of a multipath head may be hidden; it is a disk all the same.
+func TestHeadOfHiddenPaths(t *testing.T) {
+	h := host(t, recorded.FS(t, "power_nvme_multipath"), audit.Options{From: release(t, "6.12.90")})
+	for _, d := range h.To(release(t, "6.18.15")).Devices {
+		if d.Predicted.MaxSectorsKB == nil {
+			t.Errorf("%s: %s", d.Name, d.Change.Reason)
+		}
+	}
+}
+
+// Without a limit today nothing can be compared, and without a kernel today
+// nothing is cured.
+func TestNothingToCompareWith(t *testing.T) {
+	for name, want := range map[string]audit.Class{"ghw_ryzen1600": audit.Unknown, "qemu_virtio_pcidomain32": audit.Unchanged} {
+		for _, d := range host(t, recorded.FS(t, name), audit.Options{}).To(release(t, "6.18.15")).Devices {
+			if d.Change.Class != want {
+				t.Errorf("%s: %s: %s (%s)", name, d.Name, d.Change.Class, d.Change.Reason)
+			}
 		}
 	}
 }

@@ -24,9 +24,9 @@ func (h *Host) change(d *device, t *then, to kernel.Release) Change {
 	switch {
 	case worse:
 		c.Class = NewRisk
-	case !t.predict.MaxSectorsKB.Known || open:
+	case !seen.Known || !t.predict.MaxSectorsKB.Known || open:
 		c.Class = Unknown
-	case t.verdict.Rank() < d.report.Verdict.Rank():
+	case t.verdict.Rank() < d.report.Verdict.Rank() && h.from.Known(): // else it is no other kernel that decides, but that there is one
 		c.Class = FixedByUpgrade
 	default:
 		c.Class = Unchanged
@@ -108,12 +108,7 @@ func limitReason(d *device, t *then, to kernel.Release) string {
 	case !p.MaxSectorsKB.Known:
 		text := "the limit under " + to.Upstream() + " is not known"
 		for i, m := range p.Missing {
-			if i == 0 {
-				text += ": "
-			} else {
-				text += ", "
-			}
-			text += m.Input + " is missing"
+			text += []string{", for want of ", ", "}[min(i, 1)] + m.Input
 		}
 		return sentence(text, d.user.why)
 	case !seen.Known:
@@ -192,8 +187,8 @@ func (h *Host) warn(d *device, t *then, to kernel.Release, c *Change) {
 	}
 	if p.MaxSectorsKB.Known && p.Certainty == kernel.Low {
 		text := "the prediction is not certain"
-		for _, m := range p.Missing {
-			text += "; " + m.Input + " is not known, which could change " + m.Could
+		for i, m := range p.Missing {
+			text += []string{", for want of ", "; of "}[min(i, 1)] + m.Input + " (could change " + m.Could + ")"
 		}
 		add("%s", text)
 	}

@@ -259,7 +259,7 @@ func (p *auditPrinter) summary(r *audit.Report, hidden int) {
 		p.line("%s is newer than the newest kernel that is known: it is predicted with the newest rules.", kernelText(r.Target))
 	}
 	for _, n := range groupNotes(r.Notes) {
-		p.line("note: %s", clean(n))
+		p.line("%s", strings.ReplaceAll(wrap("note: "+clean(n), auditWidth), "\n", "\n  "))
 	}
 }
 
