@@ -238,6 +238,9 @@ func (h *Host) To(to kernel.Release) *Report {
 	if !to.FollowsStable() {
 		r.note(probe.Known, "a "+to.Vendor+" kernel picks its own patches: what mainline does is taken for it with low certainty")
 	}
+	if Series(to) {
+		r.note(probe.Known, to.Raw+" stands for its first release; for what later ones changed name one, as in 6.18.15")
+	}
 	all := h.at(to)
 	var found []crossing
 	var undecided []string

@@ -27,3 +27,9 @@ func ParseTarget(text string) (kernel.Release, error) {
 	}
 	return r, nil
 }
+
+// Series reports whether a release is given as a series alone, 6.1, which stands
+// for its first release: what later points changed is not in it.
+func Series(r kernel.Release) bool {
+	return r.Raw == fmt.Sprintf("%d.%d", r.Major, r.Minor)
+}

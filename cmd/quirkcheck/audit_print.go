@@ -428,6 +428,9 @@ func (p *auditPrinter) matrix(m *audit.Matrix) {
 	if uncertain {
 		p.line("~: not certain; quirkcheck audit --to-kernel says why.")
 	}
+	if slices.ContainsFunc(m.Kernels, func(k audit.Kernel) bool { return strings.Count(*k.Release, ".") == 1 && *k.Release == *k.Upstream }) {
+		p.line("A version without a point stands for its first release; 6.1.190 names a later one.")
+	}
 	for _, k := range m.Kernels {
 		if k.Beyond {
 			p.line("%s is newer than the newest kernel that is known: it is predicted with the newest rules.", kernelText(k))
