@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
 	"github.com/quirkcheck/quirkcheck/probe"
 	"github.com/quirkcheck/quirkcheck/quirks"
 )
@@ -16,10 +17,14 @@ type topology struct {
 	devices map[string]*probe.Device
 	disk    map[string]*probe.Device // by partition
 	params  map[string]string        // module parameters that are known
+	release kernel.Release
 }
 
 func topologyOf(inv *probe.Inventory) *topology {
 	t := &topology{devices: make(map[string]*probe.Device, len(inv.Devices)), disk: map[string]*probe.Device{}, params: map[string]string{}}
+	if inv.Kernel.Ok() {
+		t.release = inv.Kernel.V
+	}
 	for name, v := range inv.Params {
 		if v.Ok() {
 			t.params[name] = v.V
@@ -317,10 +322,31 @@ func (t *topology) stripe(d *probe.Device) (chunk uint64, n int, ok bool) {
 	if !ioMin.Ok() || !ioOpt.Ok() || ioMin.V < 4096 || ioOpt.V%max(ioMin.V, 1) != 0 {
 		return 0, 0, false
 	}
-	if stripes := ioOpt.V / ioMin.V; stripes >= 2 && stripes <= uint64(len(d.Members)) {
-		return ioMin.V, int(stripes), true
+	stripes := ioOpt.V / ioMin.V
+	if stripes < 2 || stripes > uint64(len(d.Members)) || t.isPool(d, ioMin.V) {
+		return 0, 0, false
 	}
-	return 0, 0, false
+	return ioMin.V, int(stripes), true
+}
+
+// showsStripes: the striped target names its chunk in chunk_sectors
+// (drivers/md/dm-stripe.c of 6.12.117; not in 6.1.192).
+var showsStripes = []kernel.Row{{Tree: "mainline", After: "6.1", By: "6.12"}}
+
+// isPool tells a pool of thin volumes, whose hints can be those of stripes: it
+// has no chunk_sectors, and sets io_min to the largest request that divides its
+// block (drivers/md/dm-thin.c, pool_io_hints).
+func (t *topology) isPool(d *probe.Device, ioMin uint64) bool {
+	switch chunk := d.Uint("queue/chunk_sectors"); {
+	case !chunk.Ok():
+		return false
+	case chunk.V != 0:
+		return chunk.V*512 != ioMin
+	case kernel.Carries(showsStripes, t.release).Truth == kernel.True:
+		return true
+	}
+	limit := d.Uint("queue/max_sectors_kb")
+	return limit.Ok() && limit.V*1024 == ioMin
 }
 
 // Tree is the stack around a device for people: every level above and below,

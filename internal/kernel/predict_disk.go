@@ -399,6 +399,7 @@ func (p *predictor) hostHint() uint64 {
 	always := p.holds(sasHintAlways)
 	switch p.in.IOMMU {
 	case "translated":
+		p.use(sdHostHint)
 		p.say("a translating IOMMU prefers 128 KiB")
 		p.lower(SourceOnly)
 		return dmaHintSectors
@@ -408,6 +409,7 @@ func (p *predictor) hostHint() uint64 {
 	if !always {
 		return 0
 	}
+	p.use(sdHostHint)
 	p.use(sasHintAlways)
 	return p.hw
 }
@@ -638,6 +640,9 @@ func (p *predictor) userValue(want uint64) {
 	limit := p.hw
 	if p.dev != 0 {
 		limit = min(limit, p.dev)
+	}
+	if p.lbs > 1024 && userKept.in(p.in.From) == True && userKept.in(p.to) == False {
+		p.miss("what was written, before it was rounded to the logical block", "max_sectors_kb, by less than a block")
 	}
 	switch {
 	case want <= limit:

@@ -140,9 +140,9 @@ func (p *predictor) member(s *stacked, b *Prediction) {
 	if s.opt%s.pbs != 0 {
 		s.opt = 0
 	}
-	if p.holds(roundsToBlock) {
-		for _, n := range []*uint64{&s.max, &s.hw, &s.dev} {
-			*n = max(roundDown(*n, s.lbs), 8)
+	for _, n := range []*uint64{&s.max, &s.hw, &s.dev} {
+		if r := max(roundDown(*n, s.lbs), 8); r != *n && *n < unlimited && p.apply(roundsToBlock) {
+			*n = r
 		}
 	}
 }
@@ -277,13 +277,14 @@ func (p *predictor) seenOwn() own {
 		}
 		return o
 	}
-	// A map over one device passes on what it is; one over several may keep some
-	// of them for its own ends, or have an optimal size in some releases alone
-	// (thin pool, raid).
-	if !passes && p.membersDiffer() {
+	// A map may keep some of several devices for its own ends (thin pool, raid);
+	// one with an optimal size may have it in some releases alone, or hold its
+	// limit to it.
+	hasOwn := seen.OptimalIOSize.V != p.membersOptimal() && seen.OptimalIOSize.V != 0
+	if !passes && (p.membersDiffer() || hasOwn || p.membersOptimal() != 0) {
 		p.miss("the target of the map", "the limits, where it does not take over all its members")
 	}
-	if seen.OptimalIOSize.V != p.membersOptimal() && seen.OptimalIOSize.V != 0 {
+	if hasOwn {
 		o.opt, o.min = seen.OptimalIOSize.V, seen.MinimumIOSize.V
 		p.say("the map names an optimal size of its own, %d bytes, as seen", o.opt)
 	}

@@ -65,11 +65,11 @@ var (
 
 // What holds of every queue.
 var (
-	roundsToBlock = &rule{id: "rounds-to-block", rows: []Row{{Tree: "mainline", Since: "5.12"}, {Tree: "stable-5.10", Since: "5.10.20"}}, booted: true,
+	roundsToBlock = &rule{id: "rounds-to-block", rows: []Row{{Tree: "mainline", Since: "5.12"}, {Tree: "stable-5.10", Since: "5.10.20"}},
 		does: "the limits of a map or array are rounded down to the logical block", source: "ChangeLog-5.10.20; blk_stack_limits of 5.10.223"}
 	roundsHardware = &rule{id: "rounds-hardware", rows: []Row{{Tree: "mainline", After: "5.10", By: "6.1"}}, booted: true,
 		does: "a hardware limit is rounded down to the logical block whatever was set first", source: "blk_queue_max_hw_sectors of 5.10.223 and 6.1.192"}
-	userKept = &rule{id: "user-clamped", rows: []Row{{Tree: "mainline", Since: "6.11"}}, booted: true,
+	userKept = &rule{id: "user-clamped", rows: []Row{{Tree: "mainline", Since: "6.11"}},
 		does: "a value above the limit is cut to it", source: "blk_validate_limits of 6.12.117"}
 	integrityCap = &rule{id: "integrity-cap", rows: []Row{{Tree: "mainline", Since: "6.19"}}, booted: true,
 		does:   "with protection information a request is no larger than a segment and what 2 MiB of it can protect",
@@ -100,7 +100,7 @@ var (
 		does: "RAID 4, 5 and 6 take 256 pages whatever their members say", source: "raid5_run of 6.1.192, raid5_set_limits of 6.12.117"}
 	raid5FullStripe = &rule{id: "raid5-full-stripe", rows: []Row{{Tree: "mainline", Since: "7.0"}}, booted: true,
 		does: "RAID 4, 5 and 6 take at least a full stripe", source: "commit 4ffe28ed0d7c; raid5_set_limits of 7.3.4"}
-	linearChunk = &rule{id: "md-linear-chunk", rows: []Row{{Tree: "mainline", After: "6.1", By: "6.12"}}, booted: true,
+	linearChunk = &rule{id: "md-linear-chunk", rows: []Row{{Tree: "mainline", After: "6.1", By: "6.12"}},
 		does: "a linear array takes one chunk at most", source: "linear_set_limits of 6.12.117"}
 )
 
