@@ -11,7 +11,7 @@ import "strings"
 // command line has them, unless modprobe's configuration gave them.
 var moduleParams = []string{
 	"ahci.mobile_lpm_policy", // link power of mobile chipsets
-	"dm_crypt.max_read_size", // from 6.12: bytes at which reads are split
+	"dm_crypt.max_read_size", // bytes at which reads are split; not in 6.1
 	"dm_crypt.max_write_size",
 	"dm_raid.devices_handle_discard_safely",
 	"firewire_sbp2.workarounds", // bit 0: 128 KiB
