@@ -665,9 +665,15 @@ func parseBCDRange(s string) (lo, hi uint16, err error) {
 }
 
 func (m *MachineSpec) predicates(preds []Predicate, sub *Subject) []Predicate {
+	first := len(preds)
 	preds = appendText(preds, "machine.vendor", m.Vendor, mapText(sub.Machine, "vendor"), false)
 	preds = appendText(preds, "machine.product", m.Product, mapText(sub.Machine, "product"), false)
 	preds = appendText(preds, "machine.board", m.Board, mapText(sub.Machine, "board"), false)
+	for i := first; i < len(preds); i++ {
+		if preds[i].Truth == Unknown {
+			preds[i].Why = "machine not read" // says nothing of the device's own name
+		}
+	}
 	if m.BIOSBefore != "" {
 		preds = append(preds, Predicate{Key: "machine.bios", Want: "before " + m.BIOSBefore, Got: sub.Machine["bios"],
 			Truth: Unknown, Why: "BIOS versions have no common order; compare by hand"})
