@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quirkcheck/quirkcheck/internal/kernel"
 )
 
 // synthetic is the built-in database with made-up entries beside it, n in all:
@@ -44,14 +46,18 @@ func synthetic(t testing.TB, n int) *Set {
 	return s
 }
 
-// inUse are the identities of drives in use, each as its own kernel sees it.
+// inUse are the identities of drives in use, as a kernel sees them.
 func inUse(t testing.TB) []Subject {
 	var subs []Subject
+	release, err := kernel.Parse("6.12.117")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range readRows(t, "testdata/kernel/models.tsv") {
-		subs = append(subs, Subject{Device: Identity{Space: "ata", Model: KnownText(r["model"]), Firmware: KnownText(r["firmware"])}, Path: "libata"})
+		subs = append(subs, Subject{Device: Identity{Space: "ata", Model: KnownText(r["model"]), Firmware: KnownText(r["firmware"])}, Path: "libata", Kernel: release})
 	}
 	for _, r := range readRows(t, "testdata/kernel/inquiry.tsv") {
-		subs = append(subs, Subject{SCSI: Identity{Space: "scsi", Vendor: KnownText(r["vendor"]), Product: KnownText(r["model"]), Revision: KnownText(r["rev"])}, Path: "scsi"})
+		subs = append(subs, Subject{SCSI: Identity{Space: "scsi", Vendor: KnownText(r["vendor"]), Product: KnownText(r["model"]), Revision: KnownText(r["rev"])}, Path: "scsi", Kernel: release})
 	}
 	return subs
 }

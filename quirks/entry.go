@@ -90,6 +90,9 @@ type Arm struct {
 	Stack   *StackSpec   `yaml:"stack,omitempty"`
 	Kernel  *ArmKernel   `yaml:"kernel,omitempty"`
 	Path    Strings      `yaml:"path,omitempty"`
+
+	pathWant string // Path in words, once parsed
+	more     int    // predicates that the entry adds to the arm's
 }
 
 func (a *Arm) empty() bool {
@@ -152,6 +155,9 @@ type ArmKernel struct {
 	Until string       `yaml:"until,omitempty"`
 	Tree  string       `yaml:"tree,omitempty"` // default mainline
 	Range []RangeEntry `yaml:"range,omitempty"`
+
+	parsed []kernel.Row // what it says, once parsed
+	want   string       // parsed in words
 }
 
 func (k *ArmKernel) rows() []kernel.Row {
@@ -235,10 +241,26 @@ type KernelSpec struct {
 	want string       // rows in words
 }
 
-// prepare keeps what every Match needs of Range.
-func (k *KernelSpec) prepare() {
-	k.rows = rangeRows(k.Range)
-	k.want = rowsText(k.rows)
+// prepare keeps what every Match would make anew.
+func (e *Entry) prepare() {
+	if e.Kernel != nil && len(e.Kernel.Range) > 0 {
+		e.Kernel.rows = rangeRows(e.Kernel.Range)
+		e.Kernel.want = rowsText(e.Kernel.rows)
+	}
+	for i := range e.Conditions {
+		e.Conditions[i].key, e.Conditions[i].want = e.Conditions[i].texts()
+	}
+	for _, arms := range [][]Arm{e.Where.Any, e.Where.None} {
+		for i := range arms {
+			a := &arms[i]
+			a.pathWant = strings.Join(a.Path, " | ")
+			a.more = len(e.Where.None) + 1 + len(e.Conditions)
+			if a.Kernel != nil {
+				a.Kernel.parsed = a.Kernel.rows()
+				a.Kernel.want = rowsText(a.Kernel.parsed)
+			}
+		}
+	}
 }
 
 // Change reports whether the entry tells of a change of behaviour, which only
@@ -328,6 +350,19 @@ type Condition struct {
 	How   string  `yaml:"how,omitempty"`
 	Ask   string  `yaml:"ask,omitempty"`
 	ID    string  `yaml:"id,omitempty"`
+
+	key, want string // of its predicate, once parsed
+}
+
+// texts are what the predicate of the condition is called and what it wants.
+func (c *Condition) texts() (key, want string) {
+	if c.Ask != "" {
+		return "condition." + c.ID, c.Ask
+	}
+	if c.Value != nil {
+		want = c.Value.Text
+	}
+	return "condition." + c.Key, c.Op + " " + want
 }
 
 // Mitigation is one cure, best first.

@@ -204,9 +204,7 @@ func parse(file string, text []byte) (*Entry, []Fault) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	if e.Kernel != nil && len(e.Kernel.Range) > 0 {
-		e.Kernel.prepare()
-	}
+	e.prepare()
 	return e, nil
 }
 

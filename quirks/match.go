@@ -137,7 +137,7 @@ func whyOf(preds []Predicate) string {
 }
 
 func (a *Arm) predicates(sub *Subject) []Predicate {
-	preds := make([]Predicate, 0, 4)
+	preds := make([]Predicate, 0, 4+a.more)
 	if a.Device != nil {
 		preds = a.Device.predicates(preds, sub)
 	}
@@ -154,15 +154,22 @@ func (a *Arm) predicates(sub *Subject) []Predicate {
 		preds = a.Stack.predicates(preds, sub)
 	}
 	if len(a.Path) > 0 {
-		p := Predicate{Key: "path", Want: strings.Join(a.Path, " | "), Got: sub.Path, Truth: a.Path.matchPath(sub.Path)}
+		p := Predicate{Key: "path", Want: a.pathWant, Got: sub.Path, Truth: a.Path.matchPath(sub.Path)}
+		if p.Want == "" {
+			p.Want = strings.Join(a.Path, " | ")
+		}
 		if p.Truth == Unknown {
 			p.Why = "path not known"
 		}
 		preds = append(preds, p)
 	}
 	if a.Kernel != nil {
-		rows := a.Kernel.rows()
-		preds = append(preds, rowsPredicate("kernel", rows, rowsText(rows), sub.Kernel))
+		rows, want := a.Kernel.parsed, a.Kernel.want
+		if rows == nil {
+			rows = a.Kernel.rows()
+			want = rowsText(rows)
+		}
+		preds = append(preds, rowsPredicate("kernel", rows, want, sub.Kernel))
 	}
 	return preds
 }
@@ -757,14 +764,18 @@ func kindTruth(want Strings, sub *Subject) Truth {
 const whyAsk = "only you can answer this"
 
 func (c *Condition) predicate(sub *Subject) Predicate {
+	p := Predicate{Key: c.key, Want: c.want, Truth: Unknown, Why: "not read"}
+	if p.Key == "" {
+		p.Key, p.Want = c.texts()
+	}
 	if c.Ask != "" {
-		return Predicate{Key: "condition." + c.ID, Want: c.Ask, Truth: Unknown, Why: whyAsk}
+		p.Why = whyAsk
+		return p
 	}
 	want := ""
 	if c.Value != nil {
 		want = c.Value.Text
 	}
-	p := Predicate{Key: "condition." + c.Key, Want: c.Op + " " + want, Truth: Unknown, Why: "not read"}
 	if c.How != "" {
 		p.Why = "not read; " + c.How
 	}

@@ -131,12 +131,16 @@ func (s *Set) MatchAvoid(sub *Subject) []Match { return s.match(sub, avoidGates)
 
 func (s *Set) match(sub *Subject, gates whichGates) []Match {
 	var out []Match
-	for _, i := range s.candidates(sub, gates) {
+	list := s.candidates(sub, gates)
+	for n, i := range list {
 		e := s.load(i)
 		if e == nil {
 			continue
 		}
 		if m := e.Match(sub); m.Truth != False {
+			if out == nil {
+				out = make([]Match, 0, len(list)-n)
+			}
 			out = append(out, m)
 		}
 	}
