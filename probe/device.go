@@ -316,6 +316,26 @@ func (d *Device) SizeBytes() Value[uint64] {
 // disk's contents; what follows is a code, not a serial number.
 var faultCodes = []string{"BAD_CTX"}
 
+// Bridged says whether the disk is a parallel one on a Serial ATA link, of which
+// the kernel takes 256 sectors at most unless its list or a forced cable says
+// otherwise (drivers/ata/libata-core.c, ata_dev_knobble). The link is Serial ATA
+// where it shows a speed, and behind ahci and the sata_ drivers; a parallel one
+// shows <unknown>. It is not asked where there is no IDENTIFY data, or no link.
+func (d *Device) Bridged() Value[bool] {
+	id, spd := d.ATAIdentify, d.Attr("ata_link/sata_spd")
+	driver := d.Adapter.Driver
+	serial := spd.Ok() && strings.HasSuffix(spd.V, "Gbps") || driver == "ahci" || strings.HasPrefix(driver, "sata_")
+	switch {
+	case !id.Ok() || d.Path != "libata" || id.V.ATAPI || !serial && !spd.Ok():
+		return Value[bool]{Source: id.Source}
+	case !serial && driver == "ata_piix": // shows no speed on Serial ATA either, without registers for it
+		return Value[bool]{Source: spd.Source}
+	case !serial:
+		return known(false, spd.Source)
+	}
+	return known(!id.V.NativeSATA, id.Source)
+}
+
 // FaultCode returns the fault code that a serial number starts with, "" for
 // none: BAD_CTX of "BAD_CTX 0000013x" (Intel 320). Blanks and NULs around it do
 // not count.

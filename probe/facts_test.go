@@ -80,6 +80,40 @@ func TestATAIdentifyIsKept(t *testing.T) {
 	}
 }
 
+// A disk that is parallel itself, on a link that shows what it is or not.
+func TestBridged(t *testing.T) {
+	for _, c := range []struct {
+		name, driver, spd string
+		native, want      bool
+		state             probe.State
+	}{
+		{"Serial ATA behind AHCI", "ahci", "6.0 Gbps", true, false, probe.Known},
+		{"a bridge behind AHCI", "ahci", "1.5 Gbps", false, true, probe.Known},
+		{"a bridge behind AHCI, speed not shown", "ahci", "", false, true, probe.Known},
+		{"a bridge behind ata_piix", "ata_piix", "1.5 Gbps", false, true, probe.Known},
+		{"a parallel disk", "pata_amd", "<unknown>", false, false, probe.Known},
+		{"a link of ata_piix that shows no speed", "ata_piix", "<unknown>", false, false, probe.NotAsked},
+		{"a link that says nothing", "ata_piix", "", false, false, probe.NotAsked},
+	} {
+		m := newMachine()
+		link(m, pciFunction+"/driver", "../../../bus/pci/drivers/"+c.driver)
+		words := strings.Fields(identify("ACME DISK 9000", "FW 1.0"))
+		if words[80] = "01f0"; !c.native {
+			words[93] = "6003"
+		}
+		file(m, sdaID, strings.Join(words, " "))
+		if c.spd != "" {
+			file(m, pciFunction+"/ata1/link1/ata_link/link1/sata_spd", c.spd+"\n")
+		}
+		if v := readOne(t, m, "sda").Bridged(); v.V != c.want || v.State != c.state {
+			t.Errorf("%s: %+v, want %t %v", c.name, v, c.want, c.state)
+		}
+	}
+	if v := readOne(t, newMachine(), "sdb").Bridged(); v.Ok() {
+		t.Errorf("without IDENTIFY data: %+v", v)
+	}
+}
+
 func TestNVMeQuirks(t *testing.T) {
 	m := fstest.MapFS{}
 	at := "sys/devices/pci0000:00/0000:00:02.0/nvme/nvme0"
