@@ -220,7 +220,7 @@ func (a *app) config(cmd *cobra.Command) (config, error) {
 }
 
 // testEnv is what only the tests and the test bench read.
-var testEnv = []string{"VERIFY_SEEDS", "KERNEL_TREE", "SOURCE_CACHE"}
+var testEnv = []string{"VERIFY_SEEDS", "KERNEL_TREE", "SOURCE_CACHE", "MATRIX_UPDATE"}
 
 // knownEnv: configuration keys, and what only tests and the test bench use.
 func knownEnv(key string) bool {

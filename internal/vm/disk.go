@@ -14,8 +14,8 @@ import (
 type Bus string
 
 // The buses on the menu. Each disk of a bus shares one controller, except
-// where Disk.Controller says otherwise, and AHCI, NVMe and virtio-blk, which
-// have none to share.
+// where Disk.Controller says otherwise, and NVMe and virtio-blk, which have none
+// to share.
 const (
 	AHCI       Bus = "ahci"         // ide-hd; SATA, by libata
 	VirtioSCSI Bus = "virtio-scsi"  // scsi-hd
@@ -26,7 +26,7 @@ const (
 	USBStorage Bus = "usb-storage"  // scsi-hd behind a bulk-only USB bridge
 	NVMe       Bus = "nvme"         // a controller with one namespace
 	VirtioBlk  Bus = "virtio-blk"   // no SCSI at all
-	maxSATA        = 6              // ports of q35's AHCI
+	maxSATA        = 6              // ports of an AHCI
 	hotplugged     = "hotplug-port" // prefix of the ids of root ports
 )
 
@@ -37,8 +37,8 @@ var modulesOf = map[Bus][]string{
 	MegaSAS:    {"megaraid_sas", "sd_mod", "sg"},
 	MPTSAS:     {"mptsas", "sd_mod", "sg"},
 	PVSCSI:     {"vmw_pvscsi", "sd_mod", "sg"},
-	UAS:        {"xhci_pci", "uas", "sd_mod", "sg"},
-	USBStorage: {"xhci_pci", "usb_storage", "sd_mod", "sg"},
+	UAS:        {"xhci_pci", "ehci_pci", "uas", "sd_mod", "sg"},
+	USBStorage: {"xhci_pci", "ehci_pci", "usb_storage", "sd_mod", "sg"},
 	NVMe:       {"nvme"},
 	VirtioBlk:  {"virtio_blk"},
 }
@@ -55,9 +55,12 @@ type Disk struct {
 
 	Bus Bus
 	// Controller tells controllers of one bus apart; disks with the same name
-	// share one.
+	// share one. AHCI has that of the board for the empty name.
 	Controller string
-	Image      *Image
+	// ControllerProperties are "name=value" properties of the controller, which
+	// its first disk sets.
+	ControllerProperties []string
+	Image                *Image
 
 	// INQUIRY, on SCSI buses: T10 VENDOR IDENTIFICATION (8), PRODUCT
 	// IDENTIFICATION (16), PRODUCT REVISION LEVEL (4).
@@ -78,6 +81,10 @@ type Disk struct {
 	// RotationRate is that of the Block Device Characteristics VPD page: 1
 	// for a solid-state disk, else revolutions per minute.
 	RotationRate int
+
+	// HighSpeed attaches a USB bridge at USB 2.0 speed, where the default is
+	// SuperSpeed.
+	HighSpeed bool
 
 	// Shared lets two disks use one Image: two paths to one disk. Give both
 	// the same Serial and WWN, and different IDs.
@@ -140,6 +147,12 @@ func (d Disk) check() error {
 	if d.RotationRate != 0 && !d.scsi() && d.Bus != AHCI {
 		bad("RotationRate cannot be set on %s", d.Bus)
 	}
+	if d.HighSpeed && d.Bus != UAS && d.Bus != USBStorage {
+		bad("HighSpeed cannot be set on %s", d.Bus)
+	}
+	if len(d.ControllerProperties) > 0 && (d.Bus == NVMe || d.Bus == VirtioBlk || d.Bus == AHCI && d.Controller == "") {
+		bad("ControllerProperties cannot be set without a controller")
+	}
 	if d.WWN != 0 && !d.scsi() && d.Bus != AHCI {
 		bad("WWN cannot be set on %s", d.Bus)
 	}
@@ -200,7 +213,13 @@ type hardware struct {
 	controllers map[string]bool
 	nodes       map[*Image]string
 	units       map[string]int // disks so far on a controller
-	sata, ports int
+	sata        map[string]int // ports taken of an AHCI
+	ports       int            // root ports so far
+}
+
+// newHardware has images handed to QEMU from that descriptor on.
+func newHardware(firstFile int) *hardware {
+	return &hardware{firstFile: firstFile, controllers: map[string]bool{}, nodes: map[*Image]string{}, units: map[string]int{}, sata: map[string]int{}}
 }
 
 func (h *hardware) device(props ...string) {
@@ -244,8 +263,8 @@ func (h *hardware) add(d Disk) (props []string, err error) {
 		return nil, fmt.Errorf("disk %q: %w", d.id(), err)
 	}
 	bus, driver := h.controller(d)
-	if bus == "" && d.Bus == AHCI {
-		return nil, fmt.Errorf("disk %q: the AHCI has %d ports", d.id(), maxSATA)
+	if d.Bus == AHCI && bus == "" {
+		return nil, fmt.Errorf("disk %q: an AHCI has %d ports", d.id(), maxSATA)
 	}
 	props = []string{driver, "id=" + quote(d.id()), "drive=" + node, "serial=" + quote(d.Serial)}
 	if bus != "" {
@@ -307,10 +326,19 @@ func (h *hardware) controller(d Disk) (bus, driver string) {
 		}
 	}
 	id := strings.ReplaceAll(string(d.Bus), "-", "") + d.Controller
-	usb := func(bridge string) {
-		once("xhci", "qemu-xhci")
-		once(id, bridge, "bus=xhci.0")
+	// The bridge of a USB disk, on a controller with enough ports of its speed.
+	usb := func(bridge ...string) {
+		hc := "xhci"
+		if d.HighSpeed {
+			hc = "ehci"
+			id += "-" + hc
+			once(hc, "usb-ehci")
+		} else {
+			once(hc, "qemu-xhci", "p2=8", "p3=8")
+		}
+		once(id, append(append(bridge, "bus="+hc+".0"), d.ControllerProperties...)...)
 	}
+	own := func(driver string) { once(id, append([]string{driver}, d.ControllerProperties...)...) }
 	rootPort := func() string {
 		if !d.Hotplug && !d.Later {
 			return ""
@@ -322,27 +350,32 @@ func (h *hardware) controller(d Disk) (bus, driver string) {
 	}
 	switch d.Bus {
 	case AHCI:
-		if h.sata == maxSATA {
+		if d.Controller == "" {
+			id = "ide" // the board's
+		} else {
+			own("ich9-ahci")
+		}
+		port := h.sata[id]
+		if port == maxSATA {
 			return "", "ide-hd"
 		}
-		h.sata++
-		return "ide." + strconv.Itoa(h.sata-1), "ide-hd"
+		h.sata[id]++
+		return id + "." + strconv.Itoa(port), "ide-hd"
 	case VirtioSCSI:
-		once(id, "virtio-scsi-pci")
+		own("virtio-scsi-pci")
 	case MegaSAS:
-		once(id, "megasas")
+		own("megasas")
 	case MPTSAS:
-		once(id, "mptsas1068")
+		own("mptsas1068")
 	case PVSCSI:
-		once(id, "pvscsi")
+		own("pvscsi")
 	case UAS:
 		usb("usb-uas")
 	case USBStorage:
 		// usb-bot and not usb-storage, whose disk has no identity properties.
 		// Its serial is the bridge's, which is how the guest finds the disk.
 		id += "-" + strings.ToLower(slug(d.Serial))
-		once("xhci", "qemu-xhci")
-		once(id, "usb-bot", "bus=xhci.0", "serial="+quote(d.Serial))
+		usb("usb-bot", "serial="+quote(d.Serial))
 	case NVMe:
 		return rootPort(), "nvme"
 	case VirtioBlk:

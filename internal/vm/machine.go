@@ -64,7 +64,7 @@ type Config struct {
 // StandardModules can be loaded in every guest.
 var StandardModules = []string{
 	"virtio_pci", "virtio_console", "virtio_scsi", "virtio_blk", "ahci", "sd_mod", "sr_mod", "sg", "scsi_debug", "nvme", "uas", "usb_storage",
-	"xhci_pci", "megaraid_sas", "mptsas", "vmw_pvscsi", "loop", "null_blk", "ext4", "crc32c_generic",
+	"xhci_pci", "ehci_pci", "megaraid_sas", "mptsas", "vmw_pvscsi", "loop", "null_blk", "ext4", "crc32c_generic",
 	"dm_mod", "dm_multipath", "dm_round_robin", "dm_queue_length", "dm_service_time", "dm_crypt", "dm_flakey", "dm_delay", "scsi_dh_alua",
 	"raid0", "raid1", "raid10", "raid456",
 	"target_core_mod", "target_core_user", "tcm_loop", "uio",
@@ -169,7 +169,7 @@ func boot(ctx context.Context, cfg Config) (*Machine, error) {
 
 	// QEMU's descriptors: 3 control, 4 monitor, 5 initramfs, then images.
 	files := []*os.File{ctlFile, monFile, image}
-	h := &hardware{firstFile: 3 + len(files), controllers: map[string]bool{}, nodes: map[*Image]string{}, units: map[string]int{}}
+	h := newHardware(3 + len(files))
 	m := &Machine{
 		cfg: cfg, ended: make(chan struct{}), con: &console{}, stderr: &console{}, ctl: ctl,
 		disks: map[string][]string{}, waiting: map[int]chan answer{}, hello: make(chan wire.Guest, 1), ctlGone: make(chan struct{}),
@@ -295,7 +295,20 @@ func (m *Machine) prepare(ctx context.Context) error {
 			paths[d.Serial]++
 		}
 	}
+	// One look at all, as a look takes long where disks are many, and a wait
+	// for those that were missed then.
+	all, err := m.AllDisks(ctx)
+	if err != nil {
+		return err
+	}
+	found := map[string]int{}
+	for _, d := range all {
+		found[d.Serial]++
+	}
 	for serial, n := range paths {
+		if found[serial] >= n {
+			continue
+		}
 		if _, err := m.Paths(ctx, serial, n); err != nil {
 			return err
 		}

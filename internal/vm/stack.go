@@ -121,17 +121,24 @@ func (m *Machine) DMMultipath(ctx context.Context, name, queueMode string, paths
 // MDCreate makes an md array of a RAID level (0, 1, 5, 10) without an initial
 // resync. It needs mdadm in Config.Tools.
 func (m *Machine) MDCreate(ctx context.Context, name string, level int, ds ...Found) (Found, error) {
-	driver := map[int]string{0: "raid0", 1: "raid1", 5: "raid456", 10: "raid10"}[level]
+	return m.MDCreateWith(ctx, name, strconv.Itoa(level), nil, ds...)
+}
+
+// MDCreateWith is MDCreate for any level that mdadm(8) names, with further
+// arguments ("--chunk=8M"). A kernel without the level is an fs.ErrNotExist.
+func (m *Machine) MDCreateWith(ctx context.Context, name, level string, more []string, ds ...Found) (Found, error) {
+	driver := map[string]string{"linear": "linear", "0": "raid0", "1": "raid1", "4": "raid456", "5": "raid456", "6": "raid456", "10": "raid10"}[level]
 	if driver == "" {
-		return Found{}, fmt.Errorf("create md %s: unknown level %d", name, level)
+		return Found{}, fmt.Errorf("create md %s: unknown level %s", name, level)
 	}
 	if err := m.Modprobe(ctx, driver); err != nil {
 		return Found{}, err
 	}
-	args := []string{"mdadm", "--create", "/dev/" + name, "--run", "--assume-clean", "--level", strconv.Itoa(level), "--raid-devices", strconv.Itoa(len(ds))}
-	if level != 0 {
+	args := []string{"mdadm", "--create", "/dev/" + name, "--run", "--assume-clean", "--level", level, "--raid-devices", strconv.Itoa(len(ds))}
+	if level != "0" && level != "linear" {
 		args = append(args, "--bitmap=none")
 	}
+	args = append(args, more...)
 	for _, d := range ds {
 		args = append(args, d.Dev())
 	}

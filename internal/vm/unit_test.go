@@ -347,7 +347,7 @@ func TestDiskChecks(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	h := &hardware{firstFile: 6, controllers: map[string]bool{}, nodes: map[*Image]string{}, units: map[string]int{}}
+	h := newHardware(6)
 	for i := range maxSATA + 1 {
 		_, err := h.add(Disk{Serial: fmt.Sprint("S", i), Bus: AHCI, Image: img})
 		if (err != nil) != (i == maxSATA) {
