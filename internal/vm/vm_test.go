@@ -359,6 +359,17 @@ func agent(ctx context.Context, t *testing.T, m *Machine) error {
 	if r, err = m.Run(ctx, "sh", "-c", "kill -SEGV $$"); err != nil || r.Exit != 139 {
 		t.Errorf("a program that dies: %+v %v, want 139", r, err)
 	}
+	// What init inherits it collects, sooner or later after another command.
+	if _, err = m.Output(ctx, "sh", "-c", "sleep 0.1 >/dev/null 2>&1 &"); err != nil {
+		return err
+	}
+	err = m.Poll(ctx, "an orphan to be collected", func() (bool, error) {
+		out, err := m.Output(ctx, "sh", "-c", "grep -l '^[0-9]* (sleep)' /proc/[0-9]*/stat 2>/dev/null; true")
+		return out == "", err
+	})
+	if err != nil {
+		return err
+	}
 	want := []byte(strings.Repeat("\x00\x01\n{", 1<<18))
 	if err := m.WriteFile(ctx, "/tmp/d/f", want, 0o600); err != nil {
 		return err
