@@ -86,12 +86,19 @@ type Disk struct {
 	// SuperSpeed.
 	HighSpeed bool
 
+	// Namespace makes an NVMe disk of a controller and a namespace of its own,
+	// which has these "name=value" properties of QEMU's nvme-ns ("ms=8").
+	Namespace []string
+
 	// Shared lets two disks use one Image: two paths to one disk. Give both
 	// the same Serial and WWN, and different IDs.
 	Shared bool
 	// Hotplug puts an NVMe or virtio-blk disk behind a root port, so that it
 	// can be unplugged; disks on SCSI and USB buses always can.
 	Hotplug bool
+	// Mute is a disk whose serial number the kernel does not ask for, by its
+	// list of SCSI devices: Start does not wait for it, and nothing here finds it.
+	Mute bool
 	// Later leaves the disk out at start; Machine.Plug brings it.
 	Later bool
 
@@ -149,6 +156,9 @@ func (d Disk) check() error {
 	}
 	if d.HighSpeed && d.Bus != UAS && d.Bus != USBStorage {
 		bad("HighSpeed cannot be set on %s", d.Bus)
+	}
+	if len(d.Namespace) > 0 && (d.Bus != NVMe || d.Hotplug || d.Later) {
+		bad("Namespace cannot be set on %s, nor on a disk that is plugged", d.Bus)
 	}
 	if len(d.ControllerProperties) > 0 && (d.Bus == NVMe || d.Bus == VirtioBlk || d.Bus == AHCI && d.Controller == "") {
 		bad("ControllerProperties cannot be set without a controller")
@@ -310,6 +320,21 @@ func (h *hardware) add(d Disk) (props []string, err error) {
 		props = append(props, "werror=report", "rerror=report")
 	}
 	props = append(props, d.Properties...)
+	if len(d.Namespace) > 0 {
+		// What is the controller's stays, and the rest is the namespace's.
+		ns := append([]string{"nvme-ns", "bus=" + quote(d.id())}, d.Namespace...)
+		props = slices.DeleteFunc(props, func(p string) bool {
+			name, _, _ := strings.Cut(p, "=")
+			theirs := name == "drive" || strings.HasSuffix(name, "_block_size")
+			if theirs {
+				ns = append(ns, p)
+			}
+			return theirs
+		})
+		h.device(props...)
+		h.device(ns...)
+		return props, nil
+	}
 	if !d.Later {
 		h.device(props...)
 	}

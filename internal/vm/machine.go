@@ -291,7 +291,7 @@ func (m *Machine) prepare(ctx context.Context) error {
 	}
 	paths := map[string]int{}
 	for _, d := range m.cfg.Disks {
-		if !d.Later {
+		if !d.Later && !d.Mute {
 			paths[d.Serial]++
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// SizeSectors returns a disk's size in 512-byte sectors.
+// SizeSectors returns the size of a disk or partition in 512-byte sectors.
 func (m *Machine) SizeSectors(ctx context.Context, name string) (int64, error) {
-	s, err := m.ReadAttr(ctx, "/sys/block/"+name+"/size")
+	s, err := m.ReadAttr(ctx, "/sys/class/block/"+name+"/size")
 	if err != nil {
 		return 0, err
 	}
@@ -24,15 +24,21 @@ func (m *Machine) DMCreate(ctx context.Context, name, table string) (Found, erro
 	if err := m.Modprobe(ctx, "dm_mod"); err != nil {
 		return Found{}, err
 	}
-	r, err := m.RunCmd(ctx, Cmd{Args: []string{"dmsetup", "create", name}, Stdin: []byte(table)})
+	c := Cmd{Args: []string{"dmsetup", "create", name}, Stdin: []byte(table)}
+	if !m.cfg.Udev {
+		c.Env = []string{"DM_DISABLE_UDEV=1"} // it makes the node itself (dmsetup(8))
+	}
+	r, err := m.RunCmd(ctx, c)
 	if err == nil {
 		err = r.Err()
 	}
 	if err != nil {
 		return Found{}, err
 	}
-	if _, err := m.Output(ctx, "dmsetup", "mknodes"); err != nil { // there may be no udevd
-		return Found{}, err
+	if m.cfg.Udev {
+		if _, err := m.Output(ctx, "dmsetup", "mknodes", name); err != nil {
+			return Found{}, err
+		}
 	}
 	names, err := m.Glob(ctx, "/sys/block/dm-*/dm/name")
 	if err != nil {

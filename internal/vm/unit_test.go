@@ -338,6 +338,9 @@ func TestDiskChecks(t *testing.T) {
 		{"long product", func(d *Disk) { d.Product = strings.Repeat("p", 17) }, "Product is longer than 16"},
 		{"firmware on NVMe", func(d *Disk) { d.Bus, d.Firmware = NVMe, "F" }, "Firmware cannot be set on nvme"},
 		{"MDTS on SCSI", func(d *Disk) { d.MDTS = 3 }, "MDTS cannot be set"},
+		{"high speed on NVMe", func(d *Disk) { d.Bus, d.HighSpeed = NVMe, true }, "HighSpeed cannot be set on nvme"},
+		{"namespace on SCSI", func(d *Disk) { d.Namespace = []string{"ms=8"} }, "Namespace cannot be set on virtio-scsi"},
+		{"no controller to set", func(d *Disk) { d.Bus, d.ControllerProperties = NVMe, []string{"x=y"} }, "ControllerProperties cannot be set"},
 		{"max_io_size on virtio-blk", func(d *Disk) { d.Bus, d.MaxIOBytes = VirtioBlk, 1 }, "MaxIOBytes cannot be set"},
 	} {
 		d := ok
@@ -348,10 +351,43 @@ func TestDiskChecks(t *testing.T) {
 		}
 	}
 	h := newHardware(6)
-	for i := range maxSATA + 1 {
-		_, err := h.add(Disk{Serial: fmt.Sprint("S", i), Bus: AHCI, Image: img})
-		if (err != nil) != (i == maxSATA) {
-			t.Errorf("SATA disk %d: %v", i, err)
+	for _, c := range []string{"", "second"} {
+		for i := range maxSATA + 1 {
+			_, err := h.add(Disk{Serial: fmt.Sprint("S", c, i), Bus: AHCI, Controller: c, Image: img})
+			if (err != nil) != (i == maxSATA) {
+				t.Errorf("SATA disk %d of controller %q: %v", i, c, err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		d    Disk
+		want []string // arguments in this order
+	}{
+		{Disk{Serial: "A", Bus: AHCI, Controller: "x"}, []string{"ich9-ahci,id=ahcix", "ide-hd,id=A,drive=n0,serial=A,bus=ahcix.0"}},
+		{Disk{Serial: "B", Bus: VirtioSCSI, Controller: "c", ControllerProperties: []string{"max_sectors=8"}}, []string{"virtio-scsi-pci,max_sectors=8,id=virtioscsic", "scsi-hd,id=B,"}},
+		{Disk{Serial: "C", Bus: UAS, HighSpeed: true}, []string{"usb-ehci,id=ehci", "usb-uas,bus=ehci.0,id=usbuas-ehci", "scsi-hd,id=C,"}},
+		{Disk{Serial: "D", Bus: UAS}, []string{"qemu-xhci,p2=8,p3=8,id=xhci", "usb-uas,bus=xhci.0,id=usbuas", "scsi-hd,id=D,"}},
+		{
+			Disk{Serial: "E", Bus: NVMe, MDTS: 3, LogicalBlockBytes: 4096, Namespace: []string{"ms=8"}},
+			[]string{"nvme,id=E,serial=E,mdts=3", "nvme-ns,bus=E,ms=8,drive=n0,logical_block_size=4096"},
+		},
+	} {
+		h := newHardware(6)
+		c.d.Image = img
+		if _, err := h.add(c.d); err != nil {
+			t.Errorf("%s: %v", c.d.Serial, err)
+		}
+		var devices []string
+		for i, a := range h.args {
+			if i > 0 && h.args[i-1] == "-device" {
+				devices = append(devices, a)
+			}
+		}
+		for i, want := range c.want {
+			if len(devices) != len(c.want) || !strings.HasPrefix(devices[i], want) {
+				t.Errorf("%s: devices %q, want %q", c.d.Serial, devices, c.want)
+				break
+			}
 		}
 	}
 	props, err := h.add(Disk{Serial: "A,B", Bus: PVSCSI, Image: img, Vendor: "x,y", Later: true})
