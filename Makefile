@@ -28,8 +28,8 @@ fuzz: ## each fuzz target for FUZZTIME (60s)
 vm: ## tests on emulated machines, one kernel
 	@.ci/steps vm
 
-test-kernels: ## tests on emulated machines, every kernel; takes up to an hour
-	QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNELS=all go test -count=1 -timeout 60m -run '^TestVM' ./internal/vm/...
+test-kernels: ## tests on emulated machines, every kernel; takes over an hour
+	QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNELS=all go test -count=1 -timeout 120m -run '^TestVM' ./internal/vm/...
 	@for k in 6.12 7.x; do QUIRKCHECK_VM=1 QUIRKCHECK_VM_KERNEL=$$k go test -count=1 -timeout 30m -run '^TestVMStory' ./checker/enforce || exit; done
 
 soak: ## verify against simulated faults at length (SEEDS=200, VM=1); log in docs/soak.log

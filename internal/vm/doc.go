@@ -73,6 +73,7 @@
 //
 //	QUIRKCHECK_VM_CACHE    folder of kernels and layers
 //	QUIRKCHECK_VM_KERNEL   kernel of the matrix to use as stock kernel ("6.18")
-//	QUIRKCHECK_VM_KERNELS  "all" runs TestVMKernels on the whole matrix
+//	QUIRKCHECK_VM_KERNELS  "all" runs TestVMKernels and TestVMMatrix on the whole matrix
 //	QUIRKCHECK_VM_REFRESH  "1" asks the suites for newer kernels
+//	QUIRKCHECK_MATRIX_UPDATE  "1" has TestVMMatrix store its captures
 package vm
