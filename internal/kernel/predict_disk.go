@@ -401,7 +401,6 @@ func (p *predictor) hostHint() uint64 {
 	case "translated":
 		p.use(sdHostHint)
 		p.say("a translating IOMMU prefers 128 KiB")
-		p.lower(SourceOnly)
 		return dmaHintSectors
 	case "":
 		p.miss("the mode of the IOMMU", "the default and the optimal size of a disk behind a SAS host")

@@ -54,7 +54,7 @@ var (
 		does: "an OPTIMAL TRANSFER LENGTH that is no multiple of its granularity is ignored", source: "sd_validate_opt_xfer_size of 6.1.192"}
 	sdHostHint = &rule{id: "sd-host-hint", rows: []Row{{Tree: "mainline", Since: "6.0"}}, booted: true,
 		does: "sd asks its host for a size that the DMA layer prefers", source: "commit 608128d391fa"}
-	sdHostCeiling = &rule{id: "sd-host-ceiling", rows: []Row{{Tree: "mainline", Since: "6.0", Until: "6.11"}},
+	sdHostCeiling = &rule{id: "sd-host-ceiling", rows: []Row{{Tree: "mainline", Since: "6.0", Until: "6.11"}}, booted: true,
 		does: "the DMA hint of a SAS host is the most that sd starts with", source: "commit 608128d391fa; sd_revalidate_disk of 6.1.192"}
 	optimalRaises = &rule{id: "optimal-raises", rows: []Row{{Tree: "mainline", Since: "6.11"}}, booted: true,
 		does:   "an optimal I/O size above the cap raises the default, and one below no longer lowers it",
@@ -71,7 +71,7 @@ var (
 		does: "a hardware limit is rounded down to the logical block whatever was set first", source: "blk_queue_max_hw_sectors of 5.10.223 and 6.1.192"}
 	userKept = &rule{id: "user-clamped", rows: []Row{{Tree: "mainline", Since: "6.11"}},
 		does: "a value above the limit is cut to it", source: "blk_validate_limits of 6.12.117"}
-	integrityCap = &rule{id: "integrity-cap", rows: []Row{{Tree: "mainline", Since: "6.19"}}, booted: true,
+	integrityCap = &rule{id: "integrity-cap", rows: []Row{{Tree: "mainline", Since: "6.19"}},
 		does:   "with protection information a request is no larger than a segment and what 2 MiB of it can protect",
 		source: "blk_validate_integrity_limits and max_integrity_io_size of 7.3.4"}
 )
@@ -82,7 +82,7 @@ var (
 		does: "every SATA disk is held to the default of SCSI hosts, 1024 sectors", source: "commit 0568e6122574, repaired in 6.0-rc2"}
 	nvme8M = &rule{id: "nvme-8m", rows: []Row{{Tree: "mainline", After: "6.1", By: "6.12"}}, booted: true,
 		does: "the NVMe driver takes 8192 KiB at most, where it took 4096", source: "NVME_MAX_KB_SZ of 6.1.192 and 6.12.117"}
-	nvmeHint = &rule{id: "nvme-dma-hint", rows: []Row{{Tree: "mainline", Since: "6.4"}, {Tree: "stable-6.3", After: "6.3.0"}},
+	nvmeHint = &rule{id: "nvme-dma-hint", rows: []Row{{Tree: "mainline", Since: "6.4"}, {Tree: "stable-6.3", After: "6.3.0"}}, booted: true,
 		does: "with a translating IOMMU the NVMe driver takes 128 KiB at most", source: "commit 3710e2b056cb"}
 	nvmeNoZeroOptimal = &rule{id: "nvme-no-zero-optimal", rows: []Row{{Tree: "mainline", After: "6.1", By: "6.12"}}, booted: true,
 		does: "an NVMe optimal write size of 0 is none", source: "nvme_update_disk_info of 6.12.117"}
