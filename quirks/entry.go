@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"go.yaml.in/yaml/v3"
 
@@ -92,7 +93,7 @@ type Arm struct {
 	Path    Strings      `yaml:"path,omitempty"`
 
 	pathWant string // Path in words, once parsed
-	more     int    // predicates that the entry adds to the arm's
+	room     int    // for its predicates, and those that the entry adds
 }
 
 func (a *Arm) empty() bool {
@@ -239,6 +240,28 @@ type KernelSpec struct {
 
 	rows []kernel.Row // Range, once parsed
 	want string       // rows in words
+	last atomic.Pointer[answered]
+}
+
+// answered is what Range says of a release; a machine has one.
+type answered struct {
+	release kernel.Release
+	answer  Predicate
+}
+
+// predicate asks Range about a release.
+func (k *KernelSpec) predicate(r kernel.Release) Predicate {
+	if a := k.last.Load(); a != nil && a.release == r {
+		return a.answer
+	}
+	rows, want := k.rows, k.want
+	if rows == nil {
+		rows = rangeRows(k.Range)
+		want = rowsText(rows)
+	}
+	a := &answered{r, rowsPredicate("kernel.range", rows, want, r)}
+	k.last.Store(a)
+	return a.answer
 }
 
 // prepare keeps what every Match would make anew.
@@ -254,7 +277,12 @@ func (e *Entry) prepare() {
 		for i := range arms {
 			a := &arms[i]
 			a.pathWant = strings.Join(a.Path, " | ")
-			a.more = len(e.Where.None) + 1 + len(e.Conditions)
+			a.room = len(e.Where.None) + 1 + len(e.Conditions) + 2 // path, kernel
+			for _, some := range []bool{a.Device != nil, a.Adapter != nil, a.USB != nil, a.Machine != nil, a.Stack != nil} {
+				if some {
+					a.room += 2 // mostly; what is more grows it
+				}
+			}
 			if a.Kernel != nil {
 				a.Kernel.parsed = a.Kernel.rows()
 				a.Kernel.want = rowsText(a.Kernel.parsed)

@@ -66,12 +66,7 @@ func (e *Entry) Match(sub *Subject) Match {
 			})
 		}
 		if e.Kernel != nil && len(e.Kernel.Range) > 0 {
-			rows, want := e.Kernel.rows, e.Kernel.want
-			if rows == nil {
-				rows = rangeRows(e.Kernel.Range)
-				want = rowsText(rows)
-			}
-			m.Predicates = append(m.Predicates, rowsPredicate("kernel.range", rows, want, sub.Kernel))
+			m.Predicates = append(m.Predicates, e.Kernel.predicate(sub.Kernel))
 		}
 		for i := range e.Conditions {
 			m.Predicates = append(m.Predicates, e.Conditions[i].predicate(sub))
@@ -137,7 +132,7 @@ func whyOf(preds []Predicate) string {
 }
 
 func (a *Arm) predicates(sub *Subject) []Predicate {
-	preds := make([]Predicate, 0, 4+a.more)
+	preds := make([]Predicate, 0, max(4, a.room))
 	if a.Device != nil {
 		preds = a.Device.predicates(preds, sub)
 	}
@@ -526,14 +521,20 @@ func (a *AdapterSpec) predicates(preds []Predicate, sub *Subject) []Predicate {
 		}
 		preds = append(preds, p)
 	}
-	for _, f := range []struct {
-		key  string
-		want Patterns
-	}{{"driver", a.Driver}, {"name", a.Name}, {"revision", a.Revision}} {
-		n := len(preds)
-		preds = appendText(preds, "adapter."+f.key, f.want, mapText(sub.Adapter, f.key), false)
-		if len(preds) > n && preds[n].Truth == Unknown {
-			preds[n].Why = "adapter " + f.key + " not read"
+	for _, f := range [...]struct {
+		name, key, why string
+		want           Patterns
+	}{
+		{"driver", "adapter.driver", "adapter driver not read", a.Driver},
+		{"name", "adapter.name", "adapter name not read", a.Name},
+		{"revision", "adapter.revision", "adapter revision not read", a.Revision},
+	} {
+		if len(f.want) == 0 {
+			continue
+		}
+		preds = appendText(preds, f.key, f.want, mapText(sub.Adapter, f.name), false)
+		if p := &preds[len(preds)-1]; p.Truth == Unknown {
+			p.Why = f.why
 		}
 	}
 	if !a.Firmware.IsZero() {
@@ -772,10 +773,6 @@ func (c *Condition) predicate(sub *Subject) Predicate {
 		p.Why = whyAsk
 		return p
 	}
-	want := ""
-	if c.Value != nil {
-		want = c.Value.Text
-	}
 	if c.How != "" {
 		p.Why = "not read; " + c.How
 	}
@@ -784,11 +781,7 @@ func (c *Condition) predicate(sub *Subject) Predicate {
 		return p
 	}
 	p.Got = got
-	compare := compareFact
-	if c.Key == "cmdline" {
-		compare = compareCmdline
-	}
-	if t, ok := compare(got, c.Op, want); ok {
+	if t, ok := c.compare(got); ok {
 		p.Truth, p.Why = truthOf(t), ""
 	}
 	return p
@@ -813,6 +806,35 @@ const moduleParam = "module_param:"
 // factSettings are the keys of conditions whose value stands among settings
 // under the name of its file.
 var factSettings = map[string]string{"lpm": "link_power_management_policy", "wcache": "write_cache", "md_degraded": "degraded", "md_layout": "layout"}
+
+// deniedBy reports whether a condition of the entry does not hold, which is
+// known sooner than all that Match tells.
+func (e *Entry) deniedBy(sub *Subject) bool {
+	for i := range e.Conditions {
+		c := &e.Conditions[i]
+		if c.Ask != "" || c.Value == nil {
+			continue
+		}
+		if got, ok := sub.fact(c.Key); ok {
+			if holds, ok := c.compare(got); ok && !holds {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// compare answers for a fact; ok is false where the two do not compare.
+func (c *Condition) compare(got string) (holds, ok bool) {
+	want := ""
+	if c.Value != nil {
+		want = c.Value.Text
+	}
+	if c.Key == "cmdline" {
+		return compareCmdline(got, c.Op, want)
+	}
+	return compareFact(got, c.Op, want)
+}
 
 // fact looks up a condition key: where the subject has a place for it, else
 // among settings and limits, which an example can always give.
@@ -856,7 +878,7 @@ func (s *Subject) fact(key string) (string, bool) {
 	if own.Known {
 		return own.S, true
 	}
-	if v, ok := s.Setting(key); ok {
+	if v, ok := s.Settings[key]; ok {
 		return v.String(), true
 	}
 	if v, ok := s.Limits[key]; ok {

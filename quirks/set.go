@@ -134,7 +134,7 @@ func (s *Set) match(sub *Subject, gates whichGates) []Match {
 	list := s.candidates(sub, gates)
 	for n, i := range list {
 		e := s.load(i)
-		if e == nil {
+		if e == nil || e.deniedBy(sub) {
 			continue
 		}
 		if m := e.Match(sub); m.Truth != False {
