@@ -878,7 +878,7 @@ func (s *Subject) fact(key string) (string, bool) {
 	if own.Known {
 		return own.S, true
 	}
-	if v, ok := s.Settings[key]; ok {
+	if v, ok := s.Setting(key); ok {
 		return v.String(), true
 	}
 	if v, ok := s.Limits[key]; ok {
