@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -102,6 +103,9 @@ func explain(op, path string, err error) error {
 	case sqlite3.ErrBusy, sqlite3.ErrLocked:
 		return as(ErrBusy)
 	case sqlite3.ErrReadonly, sqlite3.ErrPerm:
+		if access(path, nil) == nil && foreignFormat(path) {
+			return &CorruptError{Path: path, Why: "damaged: its header names a format that SQLite only reads", Err: err}
+		}
 		return as(access(path, syscall.EROFS))
 	case sqlite3.ErrCantOpen:
 		if lite.SystemErrno != 0 {
@@ -125,6 +129,20 @@ func explain(op, path string, err error) error {
 		return &CorruptError{Path: path, Why: "damaged: SQLite says: " + lite.Error(), Err: err}
 	}
 	return fmt.Errorf("%s state %s: %w", op, path, err)
+}
+
+// foreignFormat reports a file whose header asks for a newer SQLite to write it
+// (SQLite, Database File Format, 1.3.3: the file format write version at offset
+// 18 is 1 or 2). This package never writes one.
+func foreignFormat(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var version [1]byte
+	_, err = f.ReadAt(version[:], 18)
+	return err == nil && version[0] > 2
 }
 
 // Bits of access(2).
