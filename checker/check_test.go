@@ -333,3 +333,21 @@ func deref(n *uint64) uint64 {
 	}
 	return *n
 }
+
+// A device without hardware meets no fault of an adapter's driver; of a disk
+// whose adapter was not read that is not known.
+func TestDevicesWithoutAnAdapter(t *testing.T) {
+	driver := func(kind string) (string, bool) {
+		d := &probe.Device{Name: kind + "0", Kind: kind, Path: "other"}
+		name, known := checker.SubjectOf(&probe.Inventory{Devices: []*probe.Device{d}}, d).Adapter["driver"]
+		return name, known
+	}
+	for _, kind := range []string{"loop", "ram", "dm", "md"} {
+		if name, known := driver(kind); name != "" || !known {
+			t.Errorf("%s: driver %q, known %v; want known to be none", kind, name, known)
+		}
+	}
+	if _, known := driver("disk"); known {
+		t.Error("a disk whose adapter was not read has a driver")
+	}
+}

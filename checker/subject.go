@@ -100,11 +100,20 @@ func namesOf(d *probe.Device) *quirks.Subject {
 		sub.Adapter = map[string]string{"pci": a.PCI, "class": a.Class, "revision": a.Revision, "driver": a.Driver, "host": a.Host, "ata_port": a.ATAPort,
 			"device": d.Name, "hctl": d.HCTL()}
 	}
+	if sub.Adapter == nil && noHardware[d.Kind] {
+		sub.Adapter = noAdapter
+	}
 	if sub.USB = d.USB; sub.USB == nil && d.Path != "" {
 		sub.USB = noUSB
 	}
 	return sub
 }
+
+// noHardware are the kinds of devices that hang on no adapter.
+var noHardware = map[string]bool{"loop": true, "ram": true, "dm": true, "md": true}
+
+// noAdapter says that no adapter is on the way.
+var noAdapter = map[string]string{"pci": "", "class": "", "driver": ""}
 
 // noUSB says that no USB device is on the way.
 var noUSB = map[string]string{"vid": "", "pid": ""}
